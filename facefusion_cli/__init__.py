@@ -1,0 +1,3 @@
+"""ffx: batch video face swapping from the command line."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""What turns aligned target crops and a source identity into new faces."""

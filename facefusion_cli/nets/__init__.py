@@ -1,0 +1,1 @@
+"""Network architectures as torch modules, one a file. They import torch alone."""

@@ -1,0 +1,1 @@
+"""Planes to RGB regions and back, on whatever device the planes are."""

@@ -1,0 +1,1 @@
+"""Tensor code, one stage a file: no files, no printing."""

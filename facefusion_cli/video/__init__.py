@@ -1,0 +1,1 @@
+"""Clips and images in and out."""

@@ -1,0 +1,1 @@
+"""Weights on disk: manifest, checksums, and networks built from them."""
