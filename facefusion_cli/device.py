@@ -35,7 +35,7 @@ class Device:
         return torch.autocast(self.torch.type, dtype=_DTYPES[self.precision])  # type: ignore[return-value]
 
     def fixed_shapes(self) -> AbstractContextManager[None]:
-        """cuDNN benchmark for a block whose shapes repeat all through a clip; off elsewhere."""
+        """CuDNN benchmark for a block whose shapes repeat all through a clip; off elsewhere."""
         if not self.is_cuda:
             return nullcontext()
         return torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=True)  # type: ignore[no-any-return]
@@ -68,3 +68,9 @@ def choose_device(config: RuntimeConfig) -> Device:
 def batch_size(config: RuntimeConfig, device: Device) -> int:
     """Frames a batch: as configured, or 8 on CUDA and 4 on a CPU."""
     return config.batch or (8 if device.is_cuda else 4)
+
+
+def use_threads(config: RuntimeConfig) -> None:
+    """Sets torch's CPU threads as configured; 0 leaves its default, all cores."""
+    if config.threads:
+        torch.set_num_threads(config.threads)

@@ -18,6 +18,7 @@ STAGES = (
     "read",
     "detect",
     "mesh",
+    "crop",
     "swap",
     "colour",
     "blend",

@@ -157,12 +157,12 @@ def paste(
         matrix = matrices[row].to(device).clone()
         matrix[:, 2] += matrix[:, 0] * x0 + matrix[:, 1] * y0
         fine = math.ceil(float(scales[row])) if float(scales[row]) > SUPERSAMPLE_FROM else 1
-        grid = _grid(
-            _scaled(matrix, fine), (y1 - y0) * fine, (x1 - x0) * fine, (size, size)
-        )
+        grid = _grid(_scaled(matrix, fine), (y1 - y0) * fine, (x1 - x0) * fine, (size, size))
         both = torch.cat([pixels[row], weight[row]]).unsqueeze(0)
         # Outside the crop everything is zero, and the weight is zero on the crop's border.
-        warped = F.grid_sample(both, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
+        warped = F.grid_sample(
+            both, grid, mode="bilinear", padding_mode="zeros", align_corners=False
+        )
         if fine > 1:
             warped = F.avg_pool2d(warped, fine)
         write_region(frames, index, (x0, y0, x1, y1), warped[0, :3], warped[0, 3:])

@@ -98,6 +98,4 @@ def _keep(
     kept = batched_nms(box, score, which, NMS_IOU)
     # By frame, best score first within a frame (batched_nms sorts by score).
     kept = kept[torch.argsort(which[kept], stable=True)]
-    return Faces(
-        frame=index[which[kept]], box=box[kept], score=score[kept], points5=points[kept]
-    )
+    return Faces(frame=index[which[kept]], box=box[kept], score=score[kept], points5=points[kept])

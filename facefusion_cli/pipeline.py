@@ -1,0 +1,247 @@
+"""READ THIS FIRST: one clip or image, from source photo to finished output.
+
+read -> detect -> landmark -> track -> select -> swap -> colour -> blend -> write
+
+Three threads: a reader decodes, this one drives the device, a writer encodes. Frames travel between
+them as the decoder's own planes; only the pixels under a face are ever converted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+
+from facefusion_cli.config import Config
+from facefusion_cli.device import batch_size, choose_device, use_threads
+from facefusion_cli.errors import NoFaceInSource, NoFaceInTarget
+from facefusion_cli.generators.base import Generator
+from facefusion_cli.generators.mesh import MeshGenerator
+from facefusion_cli.planes import frames_from_rgb, upload
+from facefusion_cli.report import Report
+from facefusion_cli.stages.blend import blend
+from facefusion_cli.stages.colour import match_colour
+from facefusion_cli.stages.crop import paste
+from facefusion_cli.stages.detect import detect
+from facefusion_cli.stages.landmark import landmark, regions_of_boxes
+from facefusion_cli.stages.select import Selector
+from facefusion_cli.stages.swap import crop_faces, source_yaw, yaw_fade
+from facefusion_cli.stages.track import PRESENT, Tracker, doubtful
+from facefusion_cli.types import Faces, FrameBatch, Identity, SourcePhoto, cat_faces
+from facefusion_cli.video.atomic import check_output
+from facefusion_cli.video.image_file import ImageTarget, is_image, load_photo
+from facefusion_cli.video.prefetch import prefetch
+from facefusion_cli.video.probe import probe
+from facefusion_cli.video.reader import open_reader
+from facefusion_cli.video.writer import ClipWriter
+from facefusion_cli.zoo.shipped import load_face_mesh, load_iris, load_retinaface
+from facefusion_cli.zoo.topology import load_topology
+
+Progress = Callable[[int, int | None], None]
+"""Called with the frames done and, where known, the frames in all."""
+
+
+def swap(
+    source: Path,
+    target: Path,
+    out: Path,
+    config: Config,
+    report: Report,
+    progress: Progress | None = None,
+) -> None:
+    """Puts the source photo's face on the target's faces and writes the result.
+
+    Args:
+        source: A photo of one person.
+        target: A clip or an image.
+        out: The output; its suffix decides the container.
+        config: Every setting.
+        report: Filled while it goes.
+        progress: Told after each batch.
+
+    Raises:
+        FfxError: Of the class that says what went wrong; nothing is left behind, except that a
+            DecodeError for lost frames comes after the output was written and kept.
+    """
+    check_output(out, [source, target], overwrite=config.output.overwrite)
+    engine = Engine(config, report)
+    if is_image(target):
+        image = ImageTarget(target)
+        image.check_output(out)
+        clip = engine.clip(source)
+        with report.timer("read"):
+            frames = image.read()
+        report.count("frames_in")
+        frames = upload(frames, engine.device.torch)
+        clip.swap(frames)
+        clip.finish()
+        with report.timer("write"):
+            image.write(frames, out, config.output)
+        report.count("frames_out")
+        return
+    swap_clip(engine, source, target, out, progress)
+
+
+def swap_clip(
+    engine: Engine, source: Path, target: Path, out: Path, progress: Progress | None = None
+) -> None:
+    """One clip through an engine that may serve many; see swap()."""
+    config, report = engine.config, engine.report
+    info = probe(target)
+    total = info.frame_count_from_header
+    with (
+        open_reader(info, config.runtime.decoder, report) as reader,
+        ClipWriter(out, info, config, report) as writer,
+    ):
+        clip = engine.clip(source)
+        raw = reader.batches(batch_size(config.runtime, engine.device))
+        with prefetch(raw, config.runtime.queue, report) as batches:
+            for batch in batches:
+                frames = upload(batch, engine.device.torch)
+                report.count("frames_in", len(frames))
+                clip.swap(frames)
+                writer.write(frames)
+                if progress:
+                    progress(report.counts["frames_in"], total)
+        clip.finish()
+        loss = reader.check_complete()
+    report.counts["frames_lost"] = reader.frames_lost
+    if loss is not None and not config.output.lenient:
+        raise loss
+    if loss is not None:
+        report.warn(str(loss))
+
+
+class Engine:
+    """Device, networks and generator: loaded once, shared by any number of clips."""
+
+    def __init__(self, config: Config, report: Report) -> None:
+        self.config, self.report = config, report
+        self.device = choose_device(config.runtime)
+        use_threads(config.runtime)
+        report.note(self.device.why)
+        report.facts.update(device=str(self.device.torch), precision=self.device.precision)
+        self.idle = config.generator.name == "none"
+        if self.idle:
+            return
+        where = self.device.torch
+        self.detector = load_retinaface(where, report)
+        self.mesh = load_face_mesh(where, report)
+        self.iris = load_iris(where, report)
+        topology = load_topology()
+        self.model = topology.vertices.to(where)
+        self.generator: Generator = MeshGenerator(where, topology, colour=config.generator.colour)
+
+    def detect(self, frames: FrameBatch, wanted: Sequence[int]) -> Faces:
+        """Faces with landmarks in some frames of a batch, found from nothing."""
+        with self.report.timer("detect"):
+            found = detect(frames, wanted, self.detector, self.config.detect, self.device)
+            self.report.count("detector_frames", len(wanted))
+        with self.report.timer("mesh"):
+            regions = regions_of_boxes(found)
+            faces, presence = landmark(frames, regions, self.mesh, self.iris, self.model)
+        return faces[presence >= PRESENT]
+
+    def identity(self, photo: Path) -> Identity:
+        """The person in a photo; of several faces the largest, with a warning.
+
+        Raises:
+            InputError: The photo is missing or cannot be read.
+            NoFaceInSource: There is no face in it.
+        """
+        rgb = torch.from_numpy(load_photo(photo)).permute(2, 0, 1).float().div_(255)
+        rgb = rgb.to(self.device.torch)
+        faces = self.detect(frames_from_rgb(rgb.unsqueeze(0)), [0])
+        if len(faces) == 0:
+            raise NoFaceInSource(
+                "no face was found in the source photo",
+                path=photo,
+                hint="use a clear, frontal photo with some room round the face",
+            )
+        x0, y0, x1, y1 = faces.box.unbind(-1)
+        best = ((x1 - x0) * (y1 - y0)).argmax().reshape(1)
+        if len(faces) > 1:
+            left, top, right, bottom = (round(float(c[best])) for c in (x0, y0, x1, y1))
+            self.report.warn(
+                f"{len(faces)} faces in the source photo; the largest is used, "
+                f"{right - left}x{bottom - top} pixels at {left},{top}: {photo}"
+            )
+        return Identity(photo.stem, (SourcePhoto(photo, rgb, faces[best]),))
+
+    def clip(self, source: Path) -> ClipSwapper:
+        """What one clip or image needs, made anew for each."""
+        return ClipSwapper(self, [] if self.idle else [self.identity(source)])
+
+
+class ClipSwapper:
+    """Swaps the faces of one clip, batch by batch, in order, in place."""
+
+    def __init__(self, engine: Engine, identities: Sequence[Identity]) -> None:
+        self._engine = engine
+        self._tracker = Tracker()
+        self._selector = Selector(engine.config.faces.select)
+        self._yaws = [source_yaw(identity) for identity in identities]
+        self._prepared = [engine.generator.prepare(identity) for identity in identities]
+
+    @torch.inference_mode()
+    def swap(self, frames: FrameBatch) -> None:
+        """Detect, landmark, track, select, swap, colour, blend: one batch."""
+        engine, report = self._engine, self._engine.report
+        if engine.idle:
+            return
+        faces = self._selector.select(self._find(frames))
+        report.count("faces_found", len(faces))
+        generator, settings = engine.generator, engine.config.generator
+        with report.timer("crop"):
+            buckets = list(crop_faces(frames, faces, generator))
+        for crops in buckets:
+            assert crops.faces.identity is not None
+            sources = crops.faces.identity.tolist()
+            with report.timer("swap"):
+                new = generator.swap(crops, [self._prepared[i] for i in sources])
+            pixels = new.pixels
+            if not generator.does_colour:
+                with report.timer("colour"):
+                    pixels = match_colour(settings.colour, pixels, new.backdrop, new.mask)
+            method = generator.best_blend if settings.blend == "auto" else settings.blend
+            with report.timer("blend"):
+                pixels = blend(new.backdrop, pixels, new.mask, method)
+                fade = yaw_fade(crops.faces, self._yaws, engine.config.faces.max_yaw)
+                weight = new.touched * fade[:, None, None, None]
+                paste(frames, crops.faces.frame, crops.to_crop, pixels, weight)
+            report.count("faces_swapped", int((fade > 0).sum()))
+
+    def _find(self, frames: FrameBatch) -> Faces:
+        """Detect, landmark, track: the detector only where the frames before do not suffice."""
+        engine, tracker = self._engine, self._tracker
+        keys = tracker.keyframes(frames)
+        faces = engine.detect(frames, keys)
+        others = [k for k in range(len(frames)) if k not in keys]
+        if others:
+            regions = tracker.carry(frames, faces)
+            if regions is not None:
+                with engine.report.timer("mesh"):
+                    carried, presence = landmark(
+                        frames, regions, engine.mesh, engine.iris, engine.model
+                    )
+                others = doubtful(presence, regions)
+                sure = ~torch.isin(carried.frame, torch.tensor(others, device=carried.frame.device))
+                faces = cat_faces([faces, carried[sure]])
+            if others:
+                faces = cat_faces([faces, engine.detect(frames, others)])
+        return tracker.track(frames, faces)
+
+    def finish(self) -> None:
+        """Says what must be said of the whole clip.
+
+        Raises:
+            NoFaceInTarget: No face was found and one is required.
+        """
+        engine = self._engine
+        if engine.idle or engine.report.counts.get("faces_found"):
+            return
+        message = "no face was found in the target"
+        if engine.config.faces.require_face:
+            raise NoFaceInTarget(message, hint="nothing was written")
+        engine.report.warn(f"{message}; it was only re-encoded")

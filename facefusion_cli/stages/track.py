@@ -1,0 +1,128 @@
+"""From frame to frame: which frames need the detector, and which face is which.
+
+The detector looks at the last frame of each batch. Where the same faces stand at both ends, the
+frames between get their mesh regions from the meshes at the ends; everywhere else (the clip's
+start, a cut, a face come or gone, a mesh network in doubt) the detector looks at every frame. A
+face that shows for less than a batch between two faceless ends is the one thing this can miss.
+
+Association is by overlap with the frame before. The delay line, motion model, gap filling and
+smoothing of a full tracker belong here, behind the same three calls.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torchvision.ops import batched_nms, box_iou
+
+from facefusion_cli.stages.landmark import Regions, cat_regions, regions_of_meshes
+from facefusion_cli.types import Faces, FrameBatch
+
+SAME_FACE_IOU = 0.35
+"""Overlap of mesh boxes, a batch apart or less, that makes two faces one."""
+DUPLICATE_IOU = 0.5
+"""Overlap at which two meshes of one frame sit on the same face."""
+SURE = 0.5
+"""Presence below which a carried region's mesh is not believed without the detector."""
+PRESENT = 0.1
+"""Presence below which even a detected face is dropped: there is no face for a mesh to fit."""
+CUT = 0.10
+"""Mean change of the luma thumbnail, as a share of the full range, taken for a cut."""
+_THUMBNAIL = (18, 32)
+
+
+def _match(a: Tensor, b: Tensor) -> list[tuple[int, int]]:
+    """Greedy one-to-one matches of boxes [A,4] and [B,4] by overlap, best first."""
+    if len(a) == 0 or len(b) == 0:
+        return []
+    iou = box_iou(a, b).cpu()
+    pairs = []
+    while float(iou.max()) >= SAME_FACE_IOU:
+        row, column = divmod(int(iou.argmax()), iou.shape[1])
+        pairs.append((row, column))
+        iou[row], iou[:, column] = 0, 0
+    return pairs
+
+
+class Tracker:
+    """Follows faces through one clip, batch by batch, in order."""
+
+    def __init__(self) -> None:
+        self._last: Faces | None = None
+        self._thumbnail: Tensor | None = None
+        self._next_id = 0
+
+    def keyframes(self, frames: FrameBatch) -> list[int]:
+        """Indices in the batch that the detector must see first."""
+        y = frames.planes[0]
+        scale = float(2**frames.layout.bits - 1)
+        # Rows and columns are skipped down to a few hundred before averaging: cheap at any size.
+        sy, sx = max(1, frames.height // 144), max(1, frames.width // 256)
+        small = y[:, ::sy, ::sx].unsqueeze(1).float() / scale
+        thumbnails = F.adaptive_avg_pool2d(small, _THUMBNAIL)
+        before = self._thumbnail if self._thumbnail is not None else thumbnails[:1]
+        self._thumbnail = thumbnails[-1:]
+        change = (thumbnails - torch.cat([before, thumbnails[:-1]])).abs().mean((1, 2, 3))
+        if self._last is None or bool((change > CUT).any()):
+            return list(range(len(frames)))
+        return [len(frames) - 1]
+
+    def carry(self, frames: FrameBatch, found: Faces) -> Regions | None:
+        """Mesh regions for the frames before the batch's last, between known faces at both ends.
+
+        Args:
+            frames: The batch.
+            found: Faces, with meshes, of the batch's last frame.
+
+        Returns:
+            The regions, frame by frame, or None where the two ends do not show the same faces.
+        """
+        last = self._last
+        assert last is not None and last.mesh is not None and found.mesh is not None
+        pairs = _match(last.box, found.box)
+        if not len(pairs) == len(last) == len(found):
+            return None
+        steps = len(frames)
+        begin = last.mesh[[i for i, _ in pairs]]
+        end = found.mesh[[j for _, j in pairs]]
+        score = found.score[[j for _, j in pairs]]
+        parts = []
+        for k in range(steps - 1):
+            t = (k + 1) / steps
+            frame = torch.full((len(pairs),), k, dtype=torch.int64, device=found.frame.device)
+            parts.append(regions_of_meshes(begin + (end - begin) * t, frame, score))
+        return cat_regions(parts) if parts else None
+
+    def track(self, frames: FrameBatch, faces: Faces) -> Faces:
+        """The batch's faces in frame order, each with its track's id.
+
+        Args:
+            frames: The batch.
+            faces: All faces of the batch, with meshes, in any order.
+        """
+        kept = batched_nms(faces.box, faces.score, faces.frame, DUPLICATE_IOU)
+        kept = kept[torch.argsort(faces.frame[kept], stable=True)]
+        faces = faces[kept]
+        ids = torch.full((len(faces),), -1, dtype=torch.int64)
+        before = self._last
+        for k in range(len(frames)):
+            rows = torch.nonzero(faces.frame == k).reshape(-1)
+            here = faces[rows]
+            if before is not None and before.track is not None:
+                for i, j in _match(before.box, here.box):
+                    ids[rows[j]] = int(before.track[i])
+            for row in rows.tolist():
+                if ids[row] < 0:
+                    ids[row] = self._next_id
+                    self._next_id += 1
+            before = replace(here, track=ids[rows.cpu()])
+        self._last = before
+        return replace(faces, track=ids.to(faces.frame.device))
+
+
+def doubtful(presence: Tensor, regions: Regions) -> list[int]:
+    """Frames in which a carried region's mesh is not to be believed."""
+    return sorted({int(k) for k in regions.frame[presence < SURE].tolist()})
