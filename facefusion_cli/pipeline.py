@@ -28,7 +28,15 @@ from facefusion_cli.stages.landmark import landmark, regions_of_boxes
 from facefusion_cli.stages.select import Selector
 from facefusion_cli.stages.swap import crop_faces, source_yaw, yaw_fade
 from facefusion_cli.stages.track import PRESENT, Tracker, doubtful
-from facefusion_cli.types import Faces, FrameBatch, Identity, SourcePhoto, cat_faces
+from facefusion_cli.types import (
+    ColorSpec,
+    Faces,
+    FrameBatch,
+    Identity,
+    PlaneLayout,
+    SourcePhoto,
+    cat_faces,
+)
 from facefusion_cli.video.atomic import check_output
 from facefusion_cli.video.image_file import ImageTarget, is_image, load_photo
 from facefusion_cli.video.prefetch import prefetch
@@ -38,6 +46,8 @@ from facefusion_cli.video.writer import ClipWriter
 from facefusion_cli.zoo.shipped import load_face_mesh, load_iris, load_retinaface
 from facefusion_cli.zoo.topology import load_topology
 
+PHOTO_COLOR = ColorSpec(matrix="rgb", range="full")
+PHOTO_LAYOUT = PlaneLayout((1, 1), 8)
 Progress = Callable[[int, int | None], None]
 """Called with the frames done and, where known, the frames in all."""
 
@@ -152,7 +162,7 @@ class Engine:
         """
         rgb = torch.from_numpy(load_photo(photo)).permute(2, 0, 1).float().div_(255)
         rgb = rgb.to(self.device.torch)
-        faces = self.detect(frames_from_rgb(rgb.unsqueeze(0)), [0])
+        faces = self.detect(frames_from_rgb(rgb.unsqueeze(0), PHOTO_COLOR, PHOTO_LAYOUT), [0])
         if len(faces) == 0:
             raise NoFaceInSource(
                 "no face was found in the source photo",
@@ -180,6 +190,7 @@ class ClipSwapper:
     def __init__(self, engine: Engine, identities: Sequence[Identity]) -> None:
         self._engine = engine
         self._tracker = Tracker()
+        self._found = 0
         self._selector = Selector(engine.config.faces.select)
         self._yaws = [source_yaw(identity) for identity in identities]
         self._prepared = [engine.generator.prepare(identity) for identity in identities]
@@ -191,6 +202,7 @@ class ClipSwapper:
         if engine.idle:
             return
         faces = self._selector.select(self._find(frames))
+        self._found += len(faces)
         report.count("faces_found", len(faces))
         generator, settings = engine.generator, engine.config.generator
         with report.timer("crop"):
@@ -239,7 +251,7 @@ class ClipSwapper:
             NoFaceInTarget: No face was found and one is required.
         """
         engine = self._engine
-        if engine.idle or engine.report.counts.get("faces_found"):
+        if engine.idle or self._found:
             return
         message = "no face was found in the target"
         if engine.config.faces.require_face:

@@ -7,6 +7,7 @@ both sides.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -110,7 +111,7 @@ def cut(frames: FrameBatch, frame: Tensor, matrices: Tensor, size: int) -> Tenso
     footprint, shrinks = _footprints(inverse.cpu(), size)
     crops = []
     for row, index in enumerate(frame.tolist()):
-        x0, y0, x1, y1 = region_box(footprint[row].tolist(), frames)
+        x0, y0, x1, y1 = region_box(_inside(footprint[row].tolist(), frames), frames)
         region = read_region(frames, index, (x0, y0, x1, y1)).unsqueeze(0)
         matrix = inverse[row].to(device)
         matrix = matrix - torch.tensor([[0, 0, x0], [0, 0, y0]], device=device)
@@ -166,6 +167,12 @@ def paste(
         if fine > 1:
             warped = F.avg_pool2d(warped, fine)
         write_region(frames, index, (x0, y0, x1, y1), warped[0, :3], warped[0, 3:])
+
+
+def _inside(box: Sequence[float], frames: FrameBatch) -> list[float]:
+    """A box clamped into the frame, so that one beside it becomes the nearest edge."""
+    right, bottom = frames.width - 1, frames.height - 1
+    return [min(max(v, 0), limit) for v, limit in zip(box, (right, bottom) * 2, strict=True)]
 
 
 def _corners(box: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from torchvision.ops import batched_nms
 from facefusion_cli.config import DetectConfig
 from facefusion_cli.device import Device
 from facefusion_cli.nets import retinaface
-from facefusion_cli.planes import letterbox
+from facefusion_cli.planes import TINY_FRAME, letterbox
 from facefusion_cli.types import Faces, FrameBatch
 
 NMS_IOU = 0.4
@@ -20,8 +20,12 @@ STRIDE = 32
 
 
 def detector_size(width: int, height: int, longest: int) -> tuple[int, int]:
-    """Height and width of the detector's input for a frame: longest side as given, aspect kept."""
-    scale = min(1.0, longest / max(width, height))
+    """Height and width of the detector's input for a frame: longest side as given, aspect kept.
+
+    Frames smaller than that are not enlarged, but tiny ones doubled, as letterbox() does.
+    """
+    limit = 2.0 if max(width, height) < TINY_FRAME else 1.0
+    scale = min(limit, longest / max(width, height))
     return tuple(  # type: ignore[return-value]
         max(STRIDE, -(-round(side * scale) // STRIDE) * STRIDE) for side in (height, width)
     )

@@ -53,7 +53,8 @@ def yaw_fade(faces: Faces, source_yaw: Sequence[float], max_yaw: float) -> Tenso
     Returns:
         [F].
     """
-    assert faces.pose is not None and faces.identity is not None
+    assert faces.pose is not None
+    assert faces.identity is not None
     source = torch.tensor(list(source_yaw), device=faces.pose.device)[faces.identity]
     turned = (faces.pose[:, 0] - source).abs()
     return ((max_yaw - turned) / YAW_FADE).clamp(0, 1)

@@ -81,7 +81,9 @@ class Tracker:
             The regions, frame by frame, or None where the two ends do not show the same faces.
         """
         last = self._last
-        assert last is not None and last.mesh is not None and found.mesh is not None
+        assert last is not None
+        assert last.mesh is not None
+        assert found.mesh is not None
         pairs = _match(last.box, found.box)
         if not len(pairs) == len(last) == len(found):
             return None
