@@ -1,1 +1,1 @@
-"""The command line: the only code that prints or exits. One file a command."""
+"""The command line: one file a command. The only code that prints or exits."""
