@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -70,36 +71,30 @@ def detect(
     )
     height, width = detector_size(frames.width, frames.height, config.size)
     rgb, scale = letterbox(looked, height, width)
+    bgr = rgb.flip(1) * 255 - torch.tensor(retinaface.MEAN_BGR, device=rgb.device).view(1, 3, 1, 1)
     with device.autocast(), device.fixed_shapes():
-        loc, conf, points = network(retinaface.preprocess(rgb))
-    boxes, landmarks = retinaface.decode(loc.float(), points.float(), height, width)
-    return _keep(boxes, conf.float(), landmarks, index, scale, config, frames)
-
-
-def _keep(
-    boxes: Tensor,
-    conf: Tensor,
-    landmarks: Tensor,
-    index: Tensor,
-    scale: float,
-    config: DetectConfig,
-    frames: FrameBatch,
-) -> Faces:
-    """Threshold, size, suppression and the way back to frame pixels."""
-    # Detector pixel centres to frame pixel centres: the letterbox scaled about the corner.
-    boxes = (boxes + 0.5) / scale - 0.5
-    landmarks = (landmarks + 0.5) / scale - 0.5
-    side = torch.minimum(boxes[..., 2] - boxes[..., 0], boxes[..., 3] - boxes[..., 1])
-    centre_x = (boxes[..., 0] + boxes[..., 2]) / 2
-    centre_y = (boxes[..., 1] + boxes[..., 3]) / 2
-    inside = (
-        (centre_x > 0) & (centre_x < frames.width) & (centre_y > 0) & (centre_y < frames.height)
+        loc, conf, points = network(bgr)
+    which, anchor = torch.nonzero(conf >= config.threshold, as_tuple=True)
+    priors = _anchors(height, width, rgb.device)[anchor]
+    box, landmarks = retinaface.decode(
+        loc[which, anchor].float(), points[which, anchor].float(), priors
     )
-    which, anchor = torch.nonzero(
-        (conf >= config.threshold) & (side >= config.min_face) & inside, as_tuple=True
-    )
-    box, score, points = boxes[which, anchor], conf[which, anchor], landmarks[which, anchor]
+    # The network counts from the corner of the letterbox, which scaled about the frame's.
+    box, landmarks = box / scale - 0.5, landmarks / scale - 0.5
+    score = conf[which, anchor].float()
+    large = (box[:, 2:] - box[:, :2]).amin(-1) >= config.min_face
+    centre = (box[:, :2] + box[:, 2:]) / 2
+    edge = torch.tensor([frames.width, frames.height], device=box.device)
+    inside = ((centre > 0) & (centre < edge)).all(-1)
+    box, landmarks, score, which = (t[large & inside] for t in (box, landmarks, score, which))
     kept = batched_nms(box, score, which, NMS_IOU)
     # By frame, best score first within a frame (batched_nms sorts by score).
     kept = kept[torch.argsort(which[kept], stable=True)]
-    return Faces(frame=index[which[kept]], box=box[kept], score=score[kept], points5=points[kept])
+    return Faces(
+        frame=index[which[kept]], box=box[kept], score=score[kept], points5=landmarks[kept]
+    )
+
+
+@lru_cache(maxsize=8)
+def _anchors(height: int, width: int, device: torch.device) -> Tensor:
+    return retinaface.anchors(height, width, device)

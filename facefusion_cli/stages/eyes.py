@@ -9,13 +9,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from facefusion_cli.nets.iris import Iris
+from facefusion_cli.nets.iris import CROP, SIDE_PER_EYE, Iris
 from facefusion_cli.stages.crop import cut, invert, square_matrices, transform
 from facefusion_cli.types import FrameBatch
-
-CROP = 64
-SIDE = 2.3
-"""Side of the eye's square in distances between its corners."""
 
 _LEFT_CORNERS = (33, 133)
 _RIGHT_CORNERS = (362, 263)
@@ -38,7 +34,7 @@ RIGHT_REFINED = (
 def _eye_matrices(mesh: Tensor, corners: tuple[int, int], *, mirrored: bool) -> Tensor:
     a, b = mesh[:, corners[0], :2], mesh[:, corners[1], :2]
     across = b - a
-    side = SIDE * torch.linalg.vector_norm(across, dim=-1).clamp_min(1.0)
+    side = SIDE_PER_EYE * torch.linalg.vector_norm(across, dim=-1).clamp_min(1.0)
     angle = torch.atan2(across[:, 1], across[:, 0])
     matrices = square_matrices((a + b) / 2, side, angle, CROP)
     if mirrored:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from facefusion_cli.nets.face_mesh import FaceMesh
+from facefusion_cli.nets.face_mesh import CROP, FaceMesh
 from facefusion_cli.nets.iris import Iris
 from facefusion_cli.stages.crop import cut, invert, square_matrices, transform
 from facefusion_cli.stages.detect import no_faces
@@ -17,7 +17,6 @@ from facefusion_cli.stages.points106 import points106, template5
 from facefusion_cli.stages.pose import head_pose
 from facefusion_cli.types import Faces, FrameBatch
 
-CROP = 192
 BOX_SIDE = 1.3
 """Side of the region in sides of a detector's box."""
 MESH_SIDE = 1.5
