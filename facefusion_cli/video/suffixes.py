@@ -1,0 +1,9 @@
+"""Output suffixes and the formats they mean."""
+
+from __future__ import annotations
+
+CONTAINERS = {".mp4": "mp4", ".mov": "mov", ".mkv": "matroska"}
+"""Video suffix to FFmpeg's name of the container."""
+
+IMAGES = {".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".webp": "WEBP"}
+"""Image suffix to Pillow's name of the format."""

@@ -1,0 +1,219 @@
+"""Clips out: an encoder in its own thread, fed by a bounded queue of batches."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from contextlib import ExitStack, suppress
+from fractions import Fraction
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import av
+from av.container import OutputContainer
+from av.error import FFmpegError
+
+from facefusion_cli.config import Config
+from facefusion_cli.errors import EmptyVideo, EncodeError, FfxError
+from facefusion_cli.report import Report
+from facefusion_cli.types import FrameBatch, VideoInfo
+from facefusion_cli.video.atomic import as_output_error, atomic_output
+from facefusion_cli.video.encode_thread import ClipEncoder
+from facefusion_cli.video.encoders import EncodingPlan, plan_encoding, try_encoder
+from facefusion_cli.video.frames import HostBatch, download
+from facefusion_cli.video.remux import StreamCopier
+
+_POLL_SECONDS = 0.05
+_MUXER_OPTIONS = {
+    # The index first, so that players may start before they have the whole file; and ticks fine
+    # enough that a late start of sound or picture is not rounded to milliseconds.
+    "mp4": {"movflags": "+faststart", "movie_timescale": "90000"},
+    "mov": {"movflags": "+faststart", "movie_timescale": "90000"},
+    "matroska": {},
+}
+_SLACK = Fraction(1, 100)
+
+
+class ClipWriter:
+    """Writes a clip's frames, with its sound and the rest of its streams, as one atomic output.
+
+    Use as a context manager: leaving the block normally finishes, verifies and renames the output;
+    leaving it by an exception discards everything. After either no thread and no partial is left.
+
+    Args:
+        out: The output; its suffix picks the container.
+        info: The clip the frames are from.
+        config: Encoder settings and the queue's depth.
+        report: Gets the time of the stages write and wait_write, the count frames_out, the encoder
+            as a fact, and every conversion and loss.
+
+    Raises:
+        IncompatibleContainer: The container cannot hold what the encoder makes.
+        UnsupportedVideo: No pixel format holds the planes.
+        EncoderUnavailable: The encoder is not in this FFmpeg.
+        EncoderRejected: It refuses size, format or options.
+    """
+
+    def __init__(self, out: Path, info: VideoInfo, config: Config, report: Report) -> None:
+        self._out, self._info, self._config, self._report = out, info, config, report
+        self._container = self._plan("alpha" in info.hazards).container
+        try_encoder(self._plan("alpha" in info.hazards), out)
+        self._queue: queue.Queue[HostBatch | None] = queue.Queue(config.runtime.queue)
+        self._thread = threading.Thread(target=self._run, name="ffx-writer", daemon=True)
+        self._stop = threading.Event()
+        self._error: BaseException | None = None
+        self._cleanup = ExitStack()
+
+    def __enter__(self) -> Self:
+        """Opens the output and starts the encoder's thread.
+
+        Raises:
+            OutputNotWritable: The folder takes no file.
+            DiskFull: There is no space at all.
+        """
+        with ExitStack() as cleanup:
+            self._partial = cleanup.enter_context(atomic_output(self._out))
+            audio = self._config.output.audio
+            copier = StreamCopier(self._info.path, self._container, self._report, audio=audio)
+            cleanup.callback(copier.close)
+            sink = self._open()
+            cleanup.callback(self._drop, sink)
+            self._encoder = ClipEncoder(sink, copier, self._plan, self._report, self._stop)
+            cleanup.callback(self._halt)
+            self._thread.start()
+            self._cleanup = cleanup.pop_all()
+        return self
+
+    def write(self, batch: FrameBatch) -> None:
+        """Queues a batch; blocks while the queue is full.
+
+        The batch belongs to the writer from here on: its planes must not be written to any more.
+
+        Args:
+            batch: Frames of the clip's size and layout, on a CPU or a GPU, in order.
+
+        Raises:
+            DiskFull: And the encoder's other errors, as soon as its thread has met them.
+        """
+        size, clip = (batch.width, batch.height), (self._info.width, self._info.height)
+        if size != clip or batch.layout != self._info.layout:
+            raise ValueError(f"{batch} does not fit a clip of {clip} and {self._info.layout}")
+        self._put(download(batch))
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Finishes and renames, or discards when an exception is on its way.
+
+        Raises:
+            EncodeError: The written file does not hold what was sent.
+            EmptyVideo: No frame was written.
+        """
+        try:
+            if error is None:
+                self._finish()
+        except BaseException as failure:
+            self._cleanup.__exit__(type(failure), failure, failure.__traceback__)
+            raise
+        self._cleanup.__exit__(kind, error, trace)
+
+    def _plan(self, alpha: bool) -> EncodingPlan:
+        return plan_encoding(self._out, self._info, self._config.output, alpha=alpha)
+
+    def _open(self) -> OutputContainer:
+        options = _MUXER_OPTIONS[self._container]
+        try:
+            return av.open(
+                str(self._partial), "w", self._container, container_options=dict(options)
+            )
+        except FFmpegError as error:
+            raise _as_write_error(error, self._out) from error
+
+    def _put(self, item: HostBatch | None) -> None:
+        with self._report.timer("wait_write"):
+            while True:
+                if self._error is not None:
+                    raise self._error
+                with suppress(queue.Full):
+                    self._queue.put(item, timeout=_POLL_SECONDS)
+                    return
+
+    def _run(self) -> None:
+        """The thread: encodes what comes until the end marker, then finishes the file."""
+        try:
+            while (batch := self._queue.get()) is not None:
+                self._encoder.encode(batch)
+                del batch
+            if not self._stop.is_set():
+                self._encoder.finish()
+        except FFmpegError as error:
+            self._error = _as_write_error(error, self._out)
+            self._error.__cause__ = error
+        except BaseException as error:  # raised again in the caller's thread
+            self._error = error
+
+    def _finish(self) -> None:
+        self._put(None)
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        if self._encoder.frames == 0:
+            raise EmptyVideo("no frame was written", path=self._info.path)
+        with self._report.timer("verify"):
+            self._verify()
+
+    def _halt(self) -> None:
+        """Ends the thread; after a normal end it has ended already."""
+        self._stop.set()
+        with suppress(queue.Empty):
+            while True:
+                self._queue.get_nowait()
+        self._queue.put(None)
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _drop(self, sink: OutputContainer) -> None:
+        """Closes an output that shall not be kept."""
+        if self._encoder.finished:
+            return
+        # Closing writes the index, and moves all data to put it first: not of a file that is gone.
+        self._partial.unlink(missing_ok=True)
+        with suppress(FFmpegError):
+            sink.close()
+
+    def _verify(self) -> None:
+        """Reads the finished file's packets back.
+
+        Raises:
+            EncodeError: Frames or sound are missing, or the times are not those that were sent.
+        """
+        encoder = self._encoder
+        try:
+            with av.open(str(self._partial)) as file:
+                video, sound = file.streams.video[0], len(file.streams.audio)
+                times = [p.pts for p in file.demux(video) if p.size and p.pts is not None]
+                assert video.time_base is not None
+                span = (max(times) - min(times)) * video.time_base if times else Fraction(0)
+        except (FFmpegError, IndexError) as error:
+            raise self._unsound(f"it cannot be read back ({error})") from error
+        if len(times) != encoder.frames:
+            raise self._unsound(f"{len(times)} frames instead of {encoder.frames}")
+        if abs(span - encoder.span) > _SLACK:
+            raise self._unsound(f"{float(span):.3f} s instead of {float(encoder.span):.3f} s")
+        if sound != encoder.audio_streams:
+            raise self._unsound(f"{sound} audio streams instead of {encoder.audio_streams}")
+
+    def _unsound(self, what: str) -> EncodeError:
+        hint = "nothing was kept; the disk or the encoder is at fault"
+        return EncodeError(f"the written file is not sound: {what}", path=self._out, hint=hint)
+
+
+def _as_write_error(error: FFmpegError, out: Path) -> FfxError:
+    """What FFmpeg's error while writing means: the system's, or the muxer's."""
+    if isinstance(error, OSError):
+        return as_output_error(error, out)
+    return EncodeError(f"the output cannot be written ({error.strerror})", path=out)
