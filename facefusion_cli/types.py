@@ -107,7 +107,8 @@ class VideoInfo:
     codec: str
     container: str
     hazards: frozenset[str] = frozenset()
-    """Any of: interlaced hdr deep alpha vfr rotated mirrored late_start odd_size."""
+    """Any of: interlaced hdr deep alpha vfr rotated mirrored late_start odd_size not_first (a cover
+    picture is the file's first picture stream)."""
     audio: tuple[AudioStream, ...] = ()
     subtitles: tuple[int, ...] = ()
     """Indices of subtitle streams."""

@@ -1,0 +1,136 @@
+"""Whether all frames of a clip arrived: neither OpenCV nor FFmpeg says when they did not."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import av
+
+from facefusion_cli.errors import CorruptInput, DecodeError, TruncatedInput
+from facefusion_cli.types import VideoInfo
+from facefusion_cli.video.av_errors import PACKET_ERRORS, reading
+from facefusion_cli.video.probe import header_duration, open_container, video_stream
+
+MAX_FAILURES_IN_A_ROW = 8
+"""Reads or packets that may fail one after another before a reader takes this for the end."""
+
+_ALLOWED_FRAMES, _ALLOWED_SHARE = 2, Fraction(1, 100)
+_TAIL = 5
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a reader got out of a clip."""
+
+    frames: int = 0
+    failures: int = 0
+    """Packets or reads that failed while more frames followed."""
+    gave_up: bool = False
+    """MAX_FAILURES_IN_A_ROW were reached, and the reader went no further."""
+    first: Fraction | None = None
+    last: Fraction | None = None
+
+    def add(self, pts: Fraction) -> None:
+        """Counts one frame."""
+        if self.first is None:
+            self.first = pts
+        self.last = pts
+        self.frames += 1
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Frames that did not arrive."""
+
+    at_end: int
+    inside: int
+    error: DecodeError | None
+    """Set where more is missing than 2 frames or 1 %, whichever is larger."""
+
+    @property
+    def frames(self) -> int:
+        """All of them."""
+        return self.at_end + self.inside
+
+
+def find_loss(info: VideoInfo, tally: Tally) -> Loss:
+    """Compares what was decoded with what the probe was told.
+
+    Args:
+        info: The probe's result.
+        tally: The reader's counts, after its last frame.
+    """
+    if tally.first is None or tally.last is None:
+        return Loss(0, 0, CorruptInput("no frame could be decoded", path=info.path))
+    interval = 1 / info.frame_rate
+    at_end = 0
+    if info.duration_from_header is not None and "vfr" not in info.hazards:
+        missing = info.start + info.duration_from_header - (tally.last + interval)
+        at_end = max(0, round(missing / interval))
+    elif info.frame_count_from_header is not None and not tally.failures:
+        at_end = max(0, info.frame_count_from_header - tally.frames)
+    total = info.frame_count_from_header or tally.frames + at_end
+    allowed = max(_ALLOWED_FRAMES, math.floor(total * _ALLOWED_SHARE))
+    if at_end > allowed and _others_reach_end(info):
+        at_end = 0
+    inside = _lost_inside(info, tally, at_end)
+    error: DecodeError | None = None
+    if at_end > allowed and not tally.gave_up:
+        error = TruncatedInput(
+            f"the video ends {float(at_end * interval):.2f} s before its header says: about "
+            f"{at_end} of {tally.frames + at_end} frames are missing",
+            path=info.path,
+            hint="the file seems cut off; --lenient accepts it",
+        )
+    elif inside > allowed or tally.gave_up:
+        where = f"after frame {tally.frames} nothing more" if tally.gave_up else f"{inside} frames"
+        verb = "could be decoded" if tally.gave_up else "could not be decoded"
+        error = CorruptInput(
+            f"the video is damaged: {where} {verb}",
+            path=info.path,
+            hint="--lenient accepts it",
+        )
+    return Loss(at_end, inside, error)
+
+
+def _lost_inside(info: VideoInfo, tally: Tally, at_end: int) -> int:
+    """Frames missing between the first and the last; each failed packet is one at least.
+
+    Without a failure the header's count is not believed: some formats count packets that hold no
+    frame, or fields.
+    """
+    if tally.first is None or tally.last is None or not tally.failures:
+        return 0
+    estimates = [tally.failures]
+    if info.frame_count_from_header is not None:
+        estimates.append(info.frame_count_from_header - tally.frames - at_end)
+    elif "vfr" not in info.hazards:
+        span = round((tally.last - tally.first) * info.frame_rate) + 1
+        estimates.append(span - tally.frames)
+    return max(estimates)
+
+
+def _others_reach_end(info: VideoInfo) -> bool:
+    """Whether the file is whole although the video ends before the container's duration.
+
+    That duration is the longest stream's; sound or subtitles that go on to it prove the file whole.
+    """
+    if not info.audio and not info.subtitles:
+        return False
+    with open_container(info.path) as container, reading(info.path):
+        _, of_video = header_duration(container, video_stream(container, info.path))
+        if of_video or container.duration is None:
+            return False
+        end = Fraction(container.duration + (container.start_time or 0), av.time_base)
+        latest = Fraction(0)
+        try:
+            container.seek(max(0, int((end - _TAIL) * av.time_base)))
+            for packet in container.demux():
+                if packet.pts is not None and packet.time_base is not None:
+                    stop = (packet.pts + (packet.duration or 0)) * packet.time_base
+                    latest = max(latest, stop)
+        except PACKET_ERRORS:
+            return False
+    return end - latest < Fraction(1, 2)

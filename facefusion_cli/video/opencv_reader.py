@@ -1,0 +1,133 @@
+"""Reading with OpenCV: BGR frames, upright, with true timestamps."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from fractions import Fraction
+from types import TracebackType
+from typing import Any, Self
+
+import cv2
+import torch
+
+from facefusion_cli.errors import FfxError, NotAVideo
+from facefusion_cli.report import Report
+from facefusion_cli.types import BgrBatch, VideoInfo
+from facefusion_cli.video.completeness import MAX_FAILURES_IN_A_ROW, Loss, Tally, find_loss
+
+_AV_LOG_QUIET = "-8"
+
+
+class OpencvReader:
+    """A clip through cv2.VideoCapture.
+
+    OpenCV stops silently at a corrupt packet, and reading on recovers; it counts time from the
+    stream's own start; and it turns pictures upright itself.
+
+    Args:
+        info: The probe's result.
+        report: Told of losses; timed under "read".
+        pin_memory: Batches lie in page-locked memory.
+
+    Raises:
+        NotAVideo: OpenCV cannot open what the probe could.
+    """
+
+    def __init__(self, info: VideoInfo, report: Report, *, pin_memory: bool = False) -> None:
+        self.info = info
+        self._report = report
+        self._pin_memory = pin_memory
+        self._tally = Tally()
+        self._loss: Loss | None = None
+        # FFmpeg inside OpenCV writes its complaints to stderr; losses are counted here instead.
+        os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", _AV_LOG_QUIET)
+        self._capture = cv2.VideoCapture(str(info.path.resolve()), cv2.CAP_FFMPEG)
+        if not self._capture.isOpened():
+            raise NotAVideo(
+                "OpenCV cannot open this video", path=info.path, hint="use --decoder pyav"
+            )
+        self._capture.set(cv2.CAP_PROP_ORIENTATION_AUTO, 1)
+
+    @property
+    def frames_decoded(self) -> int:
+        """Frames handed out so far."""
+        return self._tally.frames
+
+    @property
+    def decode_failures(self) -> int:
+        """Reads that failed with more frames after them."""
+        return self._tally.failures
+
+    @property
+    def frames_lost(self) -> int:
+        """Frames missing by the header; known after check_complete()."""
+        return self._loss.frames if self._loss else 0
+
+    def batches(self, n: int) -> Iterator[BgrBatch]:
+        """The clip in batches of n frames; see Reader."""
+        more = True
+        while more:
+            with self._report.timer("read"):
+                batch = self._batch(n)
+            more = len(batch) == n
+            if len(batch):
+                yield batch
+
+    def check_complete(self) -> FfxError | None:
+        """What is missing; see Reader."""
+        self._loss = find_loss(self.info, self._tally)
+        if self._loss.inside and self._loss.error is None:
+            self._report.warn(f"{self._loss.inside} damaged frames were lost: {self.info.path}")
+        return self._loss.error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._capture.release()
+
+    def _batch(self, n: int) -> BgrBatch:
+        info = self.info
+        shape = (n, info.height, info.width, 3)
+        frames = torch.empty(shape, dtype=torch.uint8, pin_memory=self._pin_memory)
+        rows = frames.numpy()
+        first = self._tally.frames
+        pts: list[Fraction] = []
+        while len(pts) < n and self._read(rows[len(pts)]):
+            pts.append(self._time())
+            self._tally.add(pts[-1])
+        return BgrBatch(frames[: len(pts)], info.color, info.layout, tuple(pts), first)
+
+    def _read(self, into: Any) -> bool:
+        """Reads a frame into an [H,W,3] array; False at the end."""
+        for failed in range(MAX_FAILURES_IN_A_ROW + 1):
+            there, image = self._capture.read(into)
+            if not there:
+                continue
+            self._tally.failures += failed
+            if image.shape != into.shape:
+                self._report.warn(
+                    f"the picture's size changes to {image.shape[1]}x{image.shape[0]} at frame "
+                    f"{self._tally.frames}; such frames are scaled: {self.info.path}"
+                )
+                cv2.resize(image, into.shape[1::-1], dst=into, interpolation=cv2.INTER_AREA)
+            elif image is not into:
+                into[...] = image
+            return True
+        return False
+
+    def _time(self) -> Fraction:
+        """The last frame's pts.
+
+        OpenCV's milliseconds are exact but count from the stream's start, and as floats they are a
+        rounding error off the stream's clock.
+        """
+        tick = self.info.time_base
+        since_start = Fraction(self._capture.get(cv2.CAP_PROP_POS_MSEC)) / 1000
+        return self.info.start + round(since_start / tick) * tick

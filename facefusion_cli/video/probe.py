@@ -1,0 +1,402 @@
+"""What a clip is, learned before anything else touches it.
+
+Headers lie or say nothing, so some frames spread over the file are decoded too: they tell the real
+pixel format and colour tags, the display matrix, and whether any frame is interlaced.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import av
+import numpy as np
+from av.container import InputContainer
+from av.stream import Disposition
+from av.video.frame import VideoFrame
+from av.video.stream import VideoStream
+
+from facefusion_cli.errors import (
+    CorruptInput,
+    EmptyVideo,
+    InputNotFound,
+    NotAVideo,
+    NoVideoStream,
+    UnsupportedVideo,
+)
+from facefusion_cli.types import AudioStream, ColorSpec, Matrix, VideoInfo
+from facefusion_cli.video.av_errors import PACKET_ERRORS, reading
+from facefusion_cli.video.pixel_formats import CarriedFormat, carried_format
+
+_MATRICES: dict[int, Matrix] = {
+    1: "bt709",
+    2: "bt601",
+    3: "bt601",
+    4: "bt601",
+    5: "bt601",
+    6: "bt601",
+    7: "bt709",
+    9: "bt2020",
+    10: "bt2020",
+}
+"""H.273 matrix_coefficients to the nearest matrix ffx converts with. 4 (FCC) differs from BT.601
+and 7 (SMPTE 240M) from BT.709 by less than 0.012 in every weight."""
+_FULL, _PQ, _HLG = 2, 16, 18
+
+_TEXT_DEMUXERS = {"tty", "bin", "xbin", "adf", "idf"}
+"""Demuxers that draw text files as pictures: a text file is no video."""
+
+_TIMED_PACKETS = 64
+_SPREAD = (Fraction(1, 8), Fraction(1, 3), Fraction(1, 2), Fraction(2, 3), Fraction(7, 8))
+_AV_TIME_BASE = 1_000_000
+
+
+@dataclass(slots=True)
+class _Sampled:
+    """What decoding some frames showed."""
+
+    first: VideoFrame | None = None
+    interlaced: bool = False
+    failures: int = 0
+    packet_times: list[int] = field(default_factory=list)
+
+
+def probe(path: Path) -> VideoInfo:
+    """What a clip is: sizes, timing, colours, streams, and the hazards a reader must heed.
+
+    Args:
+        path: Any file; names with colons, percent signs or spaces are fine.
+
+    Raises:
+        InputNotFound: No such file.
+        NotAVideo: A folder, text, or data of no format FFmpeg knows.
+        EmptyVideo: Zero bytes, or not a single frame.
+        NoVideoStream: Sound only (a cover picture is no video).
+        TruncatedInput: An MP4 without its index.
+        UnsupportedVideo: No decoder, or colours coded in a way ffx does not know.
+        CorruptInput: There are packets, but none of them can be decoded.
+    """
+    _check_file(path)
+    with open_container(path) as container:
+        stream = video_stream(container, path)
+        with reading(path):
+            sampled = _sample(container, stream)
+        first = sampled.first
+        if first is None and sampled.failures:
+            raise CorruptInput("no frame of this video can be decoded", path=path)
+        if first is None:
+            raise EmptyVideo("this video has no frames", path=path)
+        return _describe(path, container, stream, first, sampled)
+
+
+def open_container(path: Path) -> InputContainer:
+    """Opens a media file for reading; the caller closes it.
+
+    The path is resolved first: FFmpeg would take the part before a colon for a protocol.
+
+    Raises:
+        InputError, DecodeError: As `reading` says.
+    """
+    with reading(path):
+        container = av.open(path.resolve(), metadata_errors="replace")
+    if container.format.name in _TEXT_DEMUXERS:
+        container.close()
+        raise NotAVideo("this is a text file, not a video", path=path)
+    return container
+
+
+def video_stream(container: InputContainer, path: Path) -> VideoStream:
+    """The stream ffx works on: the first that is a video and not a cover picture.
+
+    Raises:
+        NoVideoStream: There is none.
+        UnsupportedVideo: FFmpeg has no decoder for it.
+    """
+    for stream in container.streams.video:
+        if stream.disposition & (Disposition.attached_pic | Disposition.timed_thumbnails):
+            continue
+        if stream.codec_context is None:
+            raise UnsupportedVideo(
+                "FFmpeg has no decoder for this video", path=path, hint="convert it to H.264 first"
+            )
+        return stream
+    raise NoVideoStream("there is no video in this file", path=path)
+
+
+def header_duration(container: InputContainer, stream: VideoStream) -> tuple[Fraction | None, bool]:
+    """Seconds of video the header announces, and whether it says so of the video stream itself.
+
+    Where only the container has a duration it is that of the longest stream.
+    """
+    if stream.duration is not None and stream.time_base is not None:
+        return stream.duration * stream.time_base, True
+    stated = _clock(stream.metadata.get("DURATION"))
+    if stated is not None:
+        # Matroska states the time of the end, not the length.
+        return stated - _stream_start(stream, Fraction(0)), True
+    if container.duration is None:
+        return None, False
+    begin = Fraction(container.start_time or 0, _AV_TIME_BASE)
+    end = begin + Fraction(container.duration, _AV_TIME_BASE)
+    return end - _stream_start(stream, begin), False
+
+
+def orientation(frame: VideoFrame) -> tuple[int, bool]:
+    """How a stored frame becomes upright, from its display matrix.
+
+    Returns:
+        Degrees counter-clockwise (0, 90, 180 or 270) to turn it, and whether it is then mirrored
+        left to right.
+    """
+    try:
+        side_data: Any = frame.side_data
+    except ValueError:
+        # PyAV does not know all kinds of side data that FFmpeg can hand out, and then shows none.
+        return 90 * (round(frame.rotation / 90) % 4), False
+    matrix = side_data.get("DISPLAYMATRIX")
+    if matrix is None:
+        return 0, False
+    a, b, _, c, d = np.frombuffer(matrix, np.int32)[:5].astype(np.float64)
+    mirrored = a * d - b * c < 0
+    if mirrored:
+        a, c = -a, -c
+    quarter_turns = round(math.degrees(math.atan2(c, a)) / 90) % 4
+    return 90 * quarter_turns, bool(mirrored)
+
+
+def color_of(frame: VideoFrame, carried: CarriedFormat, path: Path) -> ColorSpec:
+    """What a frame's samples mean; tags stay the stream's own numbers.
+
+    Raises:
+        UnsupportedVideo: The matrix is one ffx does not know (YCgCo, ICtCp, ...).
+    """
+    tags = (
+        int(frame.colorspace),
+        int(frame.color_primaries),
+        int(frame.color_trc),
+        int(frame.color_range),
+    )
+    if carried.rgb:
+        return ColorSpec("rgb", "full", tags)
+    # A tag of RGB on a format that is not RGB is a mistake of the file's.
+    matrix = _MATRICES.get(tags[0] or 2)
+    if matrix is None:
+        raise UnsupportedVideo(
+            f"the colours are coded with matrix {tags[0]}, which ffx does not know",
+            path=path,
+            hint="convert the video to BT.709 first",
+        )
+    untagged_full = tags[3] == 0 and (carried.gray or carried.name.startswith("yuvj"))
+    if untagged_full:
+        # Full by its pixel format alone, which the output will not share: so it must be said.
+        tags = (*tags[:3], _FULL)
+    return ColorSpec(matrix, "full" if tags[3] == _FULL else "limited", tags)
+
+
+def _check_file(path: Path) -> None:
+    if not path.exists():
+        raise InputNotFound("no such file", path=path)
+    if path.is_dir():
+        raise NotAVideo("this is a folder, not a video", path=path)
+    if path.is_file() and path.stat().st_size == 0:
+        raise EmptyVideo("the file is empty (zero bytes)", path=path)
+
+
+def _sample(container: InputContainer, stream: VideoStream) -> _Sampled:
+    sampled = _Sampled()
+    # Frame threads would have to be fed a packet each before the first frame comes out.
+    stream.thread_type = "SLICE"
+    for frame in _some_frames(container, stream, sampled, frames=3, packets=_TIMED_PACKETS):
+        sampled.first = sampled.first or frame
+        sampled.interlaced |= frame.interlaced_frame
+    length, _ = header_duration(container, stream)
+    if sampled.first is None or length is None or length < 1 or stream.time_base is None:
+        return sampled
+    start = _stream_start(stream, Fraction(0))
+    for part in _SPREAD:
+        if sampled.interlaced:
+            break
+        try:
+            container.seek(int((start + part * length) / stream.time_base), stream=stream)
+        except av.error.FFmpegError:
+            break  # no seeking here: the frames at the beginning must do
+        for frame in _some_frames(container, stream, sampled, frames=2, packets=0):
+            sampled.interlaced |= frame.interlaced_frame
+    return sampled
+
+
+def _some_frames(
+    container: InputContainer, stream: VideoStream, sampled: _Sampled, *, frames: int, packets: int
+) -> Iterator[VideoFrame]:
+    """Decodes a few frames from where the container stands.
+
+    Then goes on to the times of the first packets, without decoding them.
+    """
+    found = 0
+    demuxed = container.demux(stream)
+    while found < frames or len(sampled.packet_times) < packets:
+        try:
+            packet = next(demuxed, None)
+        except PACKET_ERRORS:
+            sampled.failures += 1
+            return
+        if packet is None:
+            return
+        if packet.pts is not None and len(sampled.packet_times) < packets and not packet.is_discard:
+            sampled.packet_times.append(packet.pts)
+        if found >= frames:
+            continue
+        try:
+            decoded = packet.decode()
+        except PACKET_ERRORS:
+            sampled.failures += 1
+            continue
+        for frame in decoded:
+            found += 1
+            yield frame
+
+
+def _describe(
+    path: Path,
+    container: InputContainer,
+    stream: VideoStream,
+    first: VideoFrame,
+    sampled: _Sampled,
+) -> VideoInfo:
+    coded = (first.width, first.height)
+    turned, mirrored = orientation(first)
+    carried = carried_format(first.format.name, size=coded, turned=turned, mirrored=mirrored)
+    color = color_of(first, carried, path)
+    width, height = coded if turned % 180 == 0 else coded[::-1]
+    aspect = stream.sample_aspect_ratio or Fraction(1)
+    time_base = stream.time_base or Fraction(1, 90_000)
+    interval, steady = _interval(sampled.packet_times, time_base)
+    start = _stream_start(stream, (first.pts or 0) * time_base)
+    sound = _audio(container)
+    rate = _frame_rate(stream, interval, steady)
+    hazards = {
+        "interlaced": sampled.interlaced or stream.codec_context.field_order > 1,
+        "hdr": color.tags[2] in {_PQ, _HLG},
+        "deep": carried.layout.bits > 8,
+        "alpha": carried.alpha,
+        "vfr": not steady or (interval is not None and abs(1 / interval - rate) > rate / 50),
+        "rotated": turned != 0,
+        "mirrored": mirrored,
+        "late_start": any(
+            a.start is not None and start - a.start > Fraction(1, 2) / rate for a in sound
+        ),
+        "odd_size": bool(width % 2 or height % 2),
+        "not_first": stream.index != container.streams.video[0].index,
+    }
+    return VideoInfo(
+        path=path,
+        width=width,
+        height=height,
+        coded_size=coded,
+        rotation=turned,
+        frame_rate=rate,
+        time_base=time_base,
+        start=start,
+        duration_from_header=header_duration(container, stream)[0],
+        frame_count_from_header=_frame_count(stream),
+        pixel_format=first.format.name,
+        layout=carried.layout,
+        color=color,
+        sample_aspect=aspect if turned % 180 == 0 else 1 / aspect,
+        codec=stream.codec_context.name,
+        container=container.format.name,
+        hazards=frozenset(name for name, there in hazards.items() if there),
+        audio=sound,
+        subtitles=tuple(s.index for s in container.streams if s.type == "subtitle"),
+        chapters=len(container.chapters()),
+        tags=dict(container.metadata),
+    )
+
+
+def _stream_start(stream: VideoStream, otherwise: Fraction) -> Fraction:
+    if stream.start_time is None or stream.time_base is None:
+        return otherwise
+    return stream.start_time * stream.time_base
+
+
+def _interval(times: list[int], time_base: Fraction) -> tuple[Fraction | None, bool]:
+    """The usual seconds between two frames, and whether all of the sampled ones are so."""
+    ordered = sorted(times)
+    # The last packets are not all in yet where decoding order is not the order of display.
+    ordered = ordered[: max(len(ordered) - 8, 3)] if len(ordered) == _TIMED_PACKETS else ordered
+    steps = [b - a for a, b in pairwise(ordered)]
+    if not steps:
+        return None, True
+    usual = median(steps)
+    if usual <= 0:
+        return None, True
+    # A coarse clock (Matroska: 1 ms) rounds each time by half a tick, so steps differ by one.
+    allowed = max(1.5, 0.02 * usual)
+    steady = all(abs(step - usual) <= allowed for step in steps)
+    mean = Fraction(ordered[-1] - ordered[0], len(steps)) if steady else Fraction(usual)
+    return mean * time_base, steady
+
+
+def _frame_rate(stream: VideoStream, interval: Fraction | None, steady: bool) -> Fraction:
+    """The average rate, except where an edit list or a wrong header belies it."""
+    stated = stream.average_rate or stream.guessed_rate
+    if interval is None:
+        return stated or Fraction(25)
+    measured = 1 / interval
+    if stated and (not steady or abs(stated - measured) <= measured / 50):
+        return stated
+    guessed = stream.guessed_rate
+    if guessed and abs(guessed - measured) <= measured / 50:
+        return guessed
+    return measured.limit_denominator(1001)
+
+
+def _frame_count(stream: VideoStream) -> int | None:
+    """Frames by the header, less those that an edit list cuts off."""
+    index = stream.index_entries
+    if stream.frames and len(index) and len(index) <= stream.frames:
+        kept = sum(not entry.is_discard for entry in index)
+        return kept or None
+    if stream.frames:
+        return stream.frames
+    for key, value in stream.metadata.items():
+        if key.startswith("NUMBER_OF_FRAMES") and value.isdecimal():
+            return int(value) or None
+    return None
+
+
+def _audio(container: InputContainer) -> tuple[AudioStream, ...]:
+    found = []
+    for stream in container.streams.audio:
+        context = stream.codec_context
+        start = None
+        if stream.start_time is not None and stream.time_base is not None:
+            start = stream.start_time * stream.time_base
+        found.append(
+            AudioStream(
+                index=stream.index,
+                codec=context.name if context else "unknown",
+                sample_rate=context.sample_rate if context else 0,
+                channels=context.channels if context else 0,
+                start=start,
+                language=stream.language,
+            )
+        )
+    return tuple(found)
+
+
+def _clock(text: str | None) -> Fraction | None:
+    """Seconds of "HH:MM:SS.fraction"."""
+    if text is None:
+        return None
+    try:
+        hours, minutes, seconds = text.split(":")
+        return int(hours) * 3600 + int(minutes) * 60 + Fraction(seconds)
+    except ValueError:
+        return None

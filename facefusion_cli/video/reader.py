@@ -1,0 +1,113 @@
+"""Reading a clip: the protocol both decoders follow, and which of them a clip gets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Protocol, Self
+
+from facefusion_cli.errors import FfxError, UnsupportedVideo
+from facefusion_cli.report import Report
+from facefusion_cli.types import BgrBatch, FrameBatch, VideoInfo
+from facefusion_cli.video.opencv_reader import OpencvReader
+from facefusion_cli.video.pyav_reader import PyavReader
+
+_OPENCV_GETS_WRONG = {
+    "interlaced": "it is interlaced",
+    "alpha": "it has an alpha channel",
+    "deep": "it has more than 8 bits a sample",
+    "mirrored": "its display matrix mirrors it",
+    "not_first": "a cover picture comes before the video",
+}
+
+
+class Reader(Protocol):
+    """One pass over a clip, upright, in order of display.
+
+    A context manager; batches() is called once, and may be consumed on another thread.
+    """
+
+    info: VideoInfo
+
+    @property
+    def frames_decoded(self) -> int:
+        """Frames handed out so far."""
+        ...
+
+    @property
+    def decode_failures(self) -> int:
+        """Packets or reads that failed with more frames after them."""
+        ...
+
+    @property
+    def frames_lost(self) -> int:
+        """Frames missing by the header; known after check_complete()."""
+        ...
+
+    def batches(self, n: int) -> Iterator[FrameBatch | BgrBatch]:
+        """The clip in batches of n frames; the last may be shorter.
+
+        Tensors own their memory and lie in the host's.
+        """
+        ...
+
+    def check_complete(self) -> FfxError | None:
+        """After the last batch: what is missing, when that is more than 2 frames and 1 %.
+
+        The caller raises it or, where the user accepts losses, warns.
+        """
+        ...
+
+    def __enter__(self) -> Self:
+        """Itself."""
+        ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Closes the file."""
+        ...
+
+
+def open_reader(
+    info: VideoInfo, decoder: str, report: Report, *, pin_memory: bool = False
+) -> Reader:
+    """Opens a clip with the decoder that gets it right.
+
+    Args:
+        info: The probe's result.
+        decoder: auto (OpenCV, unless the clip is one that it gets wrong), opencv or pyav.
+        report: Told which decoder was chosen and why; timed under "read".
+        pin_memory: Batches lie in page-locked memory (needs CUDA).
+
+    Raises:
+        UnsupportedVideo: HDR; or opencv was asked for where it would ruin the picture.
+        InputError, DecodeError: The file cannot be opened.
+    """
+    if "hdr" in info.hazards:
+        curve = "PQ" if info.color.tags[2] == 16 else "HLG"
+        raise UnsupportedVideo(
+            f"HDR video ({curve}) is not supported yet",
+            path=info.path,
+            hint="convert it to SDR (BT.709) first",
+        )
+    reasons = [why for hazard, why in _OPENCV_GETS_WRONG.items() if hazard in info.hazards]
+    if decoder == "opencv" and reasons:
+        raise UnsupportedVideo(
+            f"OpenCV would get this video wrong: {', '.join(reasons)}",
+            path=info.path,
+            hint="use --decoder auto or pyav",
+        )
+    if decoder == "pyav" or reasons:
+        if decoder == "auto":
+            report.note(f"decoder pyav, because OpenCV gets this video wrong: {', '.join(reasons)}")
+        else:
+            report.note("decoder pyav, as asked")
+        report.facts["decoder"] = "pyav"
+        return PyavReader(info, report, pin_memory=pin_memory)
+    report.note("decoder opencv" + (", as asked" if decoder == "opencv" else ""))
+    report.facts["decoder"] = "opencv"
+    return OpencvReader(info, report, pin_memory=pin_memory)
