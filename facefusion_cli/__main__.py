@@ -1,8 +1,6 @@
 """``python -m facefusion_cli`` is ``ffx``."""
 
-import sys
-
-from facefusion_cli.cli.main import main
+from facefusion_cli.cli.main import entry
 
 if __name__ == "__main__":
-    sys.exit(main())
+    entry()

@@ -203,7 +203,8 @@ def try_encoder(name: str) -> str | None:
     os.environ.setdefault("SVT_LOG", "0")  # SVT-AV1 writes to stderr by itself, otherwise
     try:
         codec = av.CodecContext.create(name, "w")
-        assert isinstance(codec, av.VideoCodecContext)
+        if not isinstance(codec, av.VideoCodecContext):
+            return "not a video encoder"
         formats = [f.name for f in codec.codec.video_formats or ()]
         codec.width = codec.height = _PROBE_SIZE
         codec.pix_fmt = "yuv420p" if "yuv420p" in formats or not formats else formats[0]

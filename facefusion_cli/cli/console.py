@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TextIO
 
+from facefusion_cli.cli.interrupts import Interrupts
 from facefusion_cli.errors import FfxError, OutputNotWritable
 
 log = logging.getLogger("ffx")
@@ -39,7 +40,7 @@ class StderrHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Writes the record. A stderr that is closed does not end the run."""
         level = "" if record.levelno < logging.WARNING else f"{record.levelname.lower()}: "
-        text = " ".join(record.getMessage().splitlines())
+        text = " ".join(line.strip() for line in record.getMessage().splitlines())
         if sys.stderr is not None:
             try:
                 self.write_line(f"ffx: {level}{text}", sys.stderr)
@@ -51,6 +52,7 @@ class StderrHandler(logging.Handler):
 class Session:
     """State of one run of the program; main() and the command share it as the context's obj."""
 
+    interrupts: Interrupts = field(default_factory=Interrupts)
     handler: StderrHandler = field(default_factory=StderrHandler)
     debug: bool = False
     quiet: bool = False

@@ -12,43 +12,56 @@ from types import FrameType
 
 from facefusion_cli.errors import Interrupted
 
-_PATIENCE = 10.0
-"""Seconds that cleaning up may take; a signal after them ends the process at once."""
+PATIENCE = 10.0
+"""Seconds that an ending may take; a signal after them ends the process at once."""
 
 
-class _Handler:
-    """Raises for the first signal; later ones must not break the clean-up it started."""
+class Interrupts:
+    """What a signal to end does: the first raises Interrupted, later ones let its clean-up finish.
+
+    Only should the ending hang for longer than PATIENCE does another signal end the process there
+    and then.
+    """
 
     def __init__(self) -> None:
-        self.first: float | None = None
+        self._ending_since: float | None = None
+
+    def ignore(self) -> None:
+        """The run is ending: from here on a signal must not break it off."""
+        if self._ending_since is None:
+            self._ending_since = time.monotonic()
 
     def __call__(self, signum: int, frame: FrameType | None) -> None:
-        now = time.monotonic()
-        if self.first is None:
-            self.first = now
+        """The signal handler."""
+        if self._ending_since is None:
+            self.ignore()
             raise Interrupted(signum)
-        if now - self.first > _PATIENCE:
+        if time.monotonic() - self._ending_since > PATIENCE:
             os._exit(128 + signum)
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
+def interruptible(restore: bool = True) -> Iterator[Interrupts]:
     """Raises Interrupted in the block when a signal to end arrives.
 
     A signal that is ignored already (nohup, a background job of a script) stays ignored. Outside
     the main thread, where Python allows no handlers, this does nothing.
+
+    Args:
+        restore: Put the handlers back that were there. False where the process ends after the
+            block: a late signal would otherwise print a traceback.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    handler = _Handler()
+    interrupts = Interrupts()
     saved = {}
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        signum = getattr(signal, name, None)  # Windows has no SIGHUP
-        if signum is not None and signal.getsignal(signum) != signal.SIG_IGN:
-            saved[signum] = signal.signal(signum, handler)
+    if threading.current_thread() is threading.main_thread():
+        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+            signum = getattr(signal, name, None)  # Windows has no SIGHUP
+            if signum is not None and signal.getsignal(signum) != signal.SIG_IGN:
+                saved[signum] = signal.signal(signum, interrupts)
     try:
-        yield
+        yield interrupts
     finally:
-        for signum, previous in saved.items():
-            signal.signal(signum, previous)
+        interrupts.ignore()
+        if restore:
+            for signum, previous in saved.items():
+                signal.signal(signum, previous)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, NoReturn, cast
 
 import typer
 
@@ -55,24 +55,35 @@ def _options(
     """Options of the program itself; the commands have their own."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def entry() -> NoReturn:
+    """The console script: main() as the whole of a process."""
+    sys.exit(main(ends_process=True))
+
+
+def main(argv: Sequence[str] | None = None, *, ends_process: bool = False) -> int:
     """Runs the command line and returns the exit code.
 
     Args:
         argv: The arguments after the program's name; None takes the process's own.
+        ends_process: Nothing of the caller's comes after; signal handlers are not put back.
     """
-    session = Session()
-    with logging_to_stderr(session):
-        try:
-            with interruptible():
-                return _run(sys.argv[1:] if argv is None else list(argv), session)
-        except FfxError as error:
-            return _fail(error, session)
-        except MemoryError:
-            return _fail(OutOfMemory("out of memory", hint="--batch 1 needs the least"), session)
-        except Exception as error:  # the last resort: a traceback is no message for a user
-            show_bug(error, session)
-            return BUG
+    arguments = sys.argv[1:] if argv is None else list(argv)
+    with interruptible(restore=not ends_process) as interrupts:
+        session = Session(interrupts)
+        with logging_to_stderr(session):
+            try:
+                try:
+                    return _run(arguments, session)
+                finally:
+                    interrupts.ignore()
+            except FfxError as error:
+                return _fail(error, session)
+            except MemoryError:
+                hint = "--batch 1 needs the least"
+                return _fail(OutOfMemory("out of memory", hint=hint), session)
+            except Exception as error:  # the last resort: a traceback is no message for a user
+                show_bug(error, session)
+                return BUG
 
 
 def _fail(error: FfxError, session: Session) -> int:

@@ -79,6 +79,7 @@ def swap(
 
         with ProgressBar(session) as progress:
             pipeline.swap(source, target, out, settings, run, progress)
+        session.interrupts.ignore()  # the output is there: the rest is a matter of milliseconds
         log.info(_summary(run))
     emit(str(out))
 
