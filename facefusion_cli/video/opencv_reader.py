@@ -14,6 +14,7 @@ import torch
 from facefusion_cli.errors import FfxError, NotAVideo
 from facefusion_cli.report import Report
 from facefusion_cli.types import BgrBatch, VideoInfo
+from facefusion_cli.video.buffers import BufferPool
 from facefusion_cli.video.completeness import MAX_FAILURES_IN_A_ROW, Loss, Tally, find_loss
 
 _AV_LOG_QUIET = "-8"
@@ -37,7 +38,7 @@ class OpencvReader:
     def __init__(self, info: VideoInfo, report: Report, *, pin_memory: bool = False) -> None:
         self.info = info
         self._report = report
-        self._pin_memory = pin_memory
+        self._buffers = BufferPool(pin_memory=pin_memory)
         self._tally = Tally()
         self._loss: Loss | None = None
         # FFmpeg inside OpenCV writes its complaints to stderr; losses are counted here instead.
@@ -95,7 +96,7 @@ class OpencvReader:
     def _batch(self, n: int) -> BgrBatch:
         info = self.info
         shape = (n, info.height, info.width, 3)
-        frames = torch.empty(shape, dtype=torch.uint8, pin_memory=self._pin_memory)
+        frames = self._buffers.empty(shape, torch.uint8)
         rows = frames.numpy()
         first = self._tally.frames
         pts: list[Fraction] = []

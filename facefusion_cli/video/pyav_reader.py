@@ -22,6 +22,7 @@ from facefusion_cli.errors import FfxError
 from facefusion_cli.report import Report
 from facefusion_cli.types import FrameBatch, VideoInfo
 from facefusion_cli.video.av_errors import PACKET_ERRORS, reading
+from facefusion_cli.video.buffers import BufferPool
 from facefusion_cli.video.completeness import MAX_FAILURES_IN_A_ROW, Loss, Tally, find_loss
 from facefusion_cli.video.deinterlace import Deinterlacer
 from facefusion_cli.video.pixel_formats import CarriedFormat, carried_format
@@ -54,7 +55,7 @@ class PyavReader:
     def __init__(self, info: VideoInfo, report: Report, *, pin_memory: bool = False) -> None:
         self.info = info
         self._report = report
-        self._pin_memory = pin_memory
+        self._buffers = BufferPool(pin_memory=pin_memory)
         self._tally = Tally()
         self._loss: Loss | None = None
         self._mirrored = "mirrored" in info.hazards
@@ -123,7 +124,7 @@ class PyavReader:
         self._container.close()
 
     def _batch(self, frames: Iterator[VideoFrame], n: int) -> FrameBatch:
-        planes = _Planes(n, self.info, self._carried, pin_memory=self._pin_memory)
+        planes = _Planes(n, self.info, self._carried, self._buffers)
         first = self._tally.frames
         pts: list[Fraction] = []
         for frame in islice(frames, n):
@@ -220,14 +221,14 @@ class _Planes:
     """Room for a batch of frames."""
 
     def __init__(
-        self, n: int, info: VideoInfo, carried: CarriedFormat, *, pin_memory: bool
+        self, n: int, info: VideoInfo, carried: CarriedFormat, buffers: BufferPool
     ) -> None:
         sx, sy = carried.layout.subsampling
         luma = (n, info.height, info.width)
         chroma = (n, -(-info.height // sy), -(-info.width // sx))
         dtype = torch.uint8 if carried.layout.bits == 8 else torch.uint16
         self._tensors: list[Tensor] = [
-            torch.empty(shape, dtype=dtype, pin_memory=pin_memory)
+            buffers.empty(shape, dtype)
             for shape in ([luma, chroma, chroma] + ([luma] if carried.alpha else []))
         ]
         self._arrays: list[Samples] = [t.numpy() for t in self._tensors]
