@@ -1,0 +1,102 @@
+"""Which files are images, and what goes wrong when they are opened."""
+
+from __future__ import annotations
+
+import struct
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from PIL import Image, UnidentifiedImageError
+
+from facefusion_cli.errors import (
+    CorruptInput,
+    EmptyVideo,
+    InputError,
+    InputNotFound,
+    NotAVideo,
+    UnsupportedVideo,
+)
+
+_HEIF_BRANDS = {b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1", b"avif"}
+_HEAD = 32
+
+
+def image_kind(path: Path) -> str | None:
+    """What an image file is by its first bytes, whatever its name.
+
+    Returns:
+        JPEG, PNG, WEBP, HEIF (AVIF too), TIFF or BMP; None for anything else, a GIF included (it
+        is read as a clip), and for what cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD)
+    except OSError:
+        return None
+    if head.startswith(b"\xff\xd8\xff"):
+        return "JPEG"
+    if head.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "PNG"
+    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
+        return "WEBP"
+    if head[4:8] == b"ftyp" and head[8:12] in _HEIF_BRANDS:
+        return "HEIF"
+    if head[:4] in {b"II*\0", b"MM\0*"}:
+        return "TIFF"
+    return "BMP" if head[:2] == b"BM" and head[6:10] == bytes(4) else None
+
+
+def is_image(path: Path) -> bool:
+    """Whether a file is an image by its content, one of a kind that is then refused included."""
+    return image_kind(path) is not None
+
+
+def image_bytes(path: Path) -> bytes:
+    """A file's bytes.
+
+    Raises:
+        InputNotFound: No such file.
+        InputError: The file may not be read.
+        EmptyVideo: A file of zero bytes.
+        NotAVideo: A folder.
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError as error:
+        raise InputNotFound("no such file", path=path) from error
+    except IsADirectoryError as error:
+        raise NotAVideo("this is a folder, not an image", path=path) from error
+    except OSError as error:
+        raise InputError(f"the file cannot be read ({error.strerror})", path=path) from error
+    if not data:
+        raise EmptyVideo("the file is empty", path=path)
+    return data
+
+
+@contextmanager
+def reading_image(path: Path) -> Iterator[None]:
+    """Turns Pillow's errors inside the block into ffx's.
+
+    Raises:
+        NotAVideo: Not an image, or of a kind Pillow does not know.
+        UnsupportedVideo: Larger than Pillow's safety limit.
+        CorruptInput: Damaged or cut off.
+    """
+    try:
+        with warnings.catch_warnings():
+            # Half way to its limit Pillow warns; a photo of 100 megapixels is nothing unusual.
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            yield
+    except UnidentifiedImageError as error:
+        kind = image_kind(path)
+        hint = "convert it to JPEG or PNG first" if kind else None
+        what = f"{kind} images cannot be read" if kind in {"HEIF", "TIFF"} else "not an image"
+        raise NotAVideo(what, path=path, hint=hint) from error
+    except Image.DecompressionBombError as error:
+        hint = "make it smaller first"
+        raise UnsupportedVideo("the image is too large", path=path, hint=hint) from error
+    except (OSError, SyntaxError, ValueError, EOFError, struct.error) as error:
+        hint = "copy or download it again"
+        raise CorruptInput(f"the image is damaged ({error})", path=path, hint=hint) from error
