@@ -11,7 +11,7 @@ import av
 from facefusion_cli.errors import CorruptInput, DecodeError, TruncatedInput
 from facefusion_cli.types import VideoInfo
 from facefusion_cli.video.av_errors import PACKET_ERRORS, reading
-from facefusion_cli.video.probe import header_duration, open_container, video_stream
+from facefusion_cli.video.container import header_duration, open_container, video_stream
 
 MAX_FAILURES_IN_A_ROW = 8
 """Reads or packets that may fail one after another before a reader takes this for the end."""

@@ -18,7 +18,6 @@ from typing import Any
 import av
 import numpy as np
 from av.container import InputContainer
-from av.stream import Disposition
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
@@ -27,11 +26,16 @@ from facefusion_cli.errors import (
     EmptyVideo,
     InputNotFound,
     NotAVideo,
-    NoVideoStream,
     UnsupportedVideo,
 )
 from facefusion_cli.types import AudioStream, ColorSpec, Matrix, VideoInfo
 from facefusion_cli.video.av_errors import PACKET_ERRORS, reading
+from facefusion_cli.video.container import (
+    header_duration,
+    open_container,
+    stream_start,
+    video_stream,
+)
 from facefusion_cli.video.pixel_formats import CarriedFormat, carried_format
 
 _MATRICES: dict[int, Matrix] = {
@@ -49,12 +53,8 @@ _MATRICES: dict[int, Matrix] = {
 and 7 (SMPTE 240M) from BT.709 by less than 0.012 in every weight."""
 _FULL, _PQ, _HLG = 2, 16, 18
 
-_TEXT_DEMUXERS = {"tty", "bin", "xbin", "adf", "idf"}
-"""Demuxers that draw text files as pictures: a text file is no video."""
-
-_TIMED_PACKETS = 64
+_FIRST_FRAMES, _TIMED_PACKETS = 4, 64
 _SPREAD = (Fraction(1, 8), Fraction(1, 3), Fraction(1, 2), Fraction(2, 3), Fraction(7, 8))
-_AV_TIME_BASE = 1_000_000
 
 
 @dataclass(slots=True)
@@ -93,58 +93,6 @@ def probe(path: Path) -> VideoInfo:
         if first is None:
             raise EmptyVideo("this video has no frames", path=path)
         return _describe(path, container, stream, first, sampled)
-
-
-def open_container(path: Path) -> InputContainer:
-    """Opens a media file for reading; the caller closes it.
-
-    The path is resolved first: FFmpeg would take the part before a colon for a protocol.
-
-    Raises:
-        InputError, DecodeError: As `reading` says.
-    """
-    with reading(path):
-        container = av.open(path.resolve(), metadata_errors="replace")
-    if container.format.name in _TEXT_DEMUXERS:
-        container.close()
-        raise NotAVideo("this is a text file, not a video", path=path)
-    return container
-
-
-def video_stream(container: InputContainer, path: Path) -> VideoStream:
-    """The stream ffx works on: the first that is a video and not a cover picture.
-
-    Raises:
-        NoVideoStream: There is none.
-        UnsupportedVideo: FFmpeg has no decoder for it.
-    """
-    for stream in container.streams.video:
-        if stream.disposition & (Disposition.attached_pic | Disposition.timed_thumbnails):
-            continue
-        if stream.codec_context is None:
-            raise UnsupportedVideo(
-                "FFmpeg has no decoder for this video", path=path, hint="convert it to H.264 first"
-            )
-        return stream
-    raise NoVideoStream("there is no video in this file", path=path)
-
-
-def header_duration(container: InputContainer, stream: VideoStream) -> tuple[Fraction | None, bool]:
-    """Seconds of video the header announces, and whether it says so of the video stream itself.
-
-    Where only the container has a duration it is that of the longest stream.
-    """
-    if stream.duration is not None and stream.time_base is not None:
-        return stream.duration * stream.time_base, True
-    stated = _clock(stream.metadata.get("DURATION"))
-    if stated is not None:
-        # Matroska states the time of the end, not the length.
-        return stated - _stream_start(stream, Fraction(0)), True
-    if container.duration is None:
-        return None, False
-    begin = Fraction(container.start_time or 0, _AV_TIME_BASE)
-    end = begin + Fraction(container.duration, _AV_TIME_BASE)
-    return end - _stream_start(stream, begin), False
 
 
 def orientation(frame: VideoFrame) -> tuple[int, bool]:
@@ -212,35 +160,36 @@ def _sample(container: InputContainer, stream: VideoStream) -> _Sampled:
     sampled = _Sampled()
     # Frame threads would have to be fed a packet each before the first frame comes out.
     stream.thread_type = "SLICE"
-    for frame in _some_frames(container, stream, sampled, frames=3, packets=_TIMED_PACKETS):
+    for frame in _first_frames(container, stream, sampled):
         sampled.first = sampled.first or frame
         sampled.interlaced |= frame.interlaced_frame
     length, _ = header_duration(container, stream)
     if sampled.first is None or length is None or length < 1 or stream.time_base is None:
         return sampled
-    start = _stream_start(stream, Fraction(0))
+    start = stream_start(stream, Fraction(0))
+    seen = set(sampled.packet_times[:1])
     for part in _SPREAD:
         if sampled.interlaced:
             break
         try:
             container.seek(int((start + part * length) / stream.time_base), stream=stream)
+            frames = _frame_here(container, stream, seen)
         except av.error.FFmpegError:
-            break  # no seeking here: the frames at the beginning must do
-        for frame in _some_frames(container, stream, sampled, frames=2, packets=0):
-            sampled.interlaced |= frame.interlaced_frame
+            continue  # no seeking in this file, or a damaged spot: the other frames must do
+        sampled.interlaced |= any(frame.interlaced_frame for frame in frames)
     return sampled
 
 
-def _some_frames(
-    container: InputContainer, stream: VideoStream, sampled: _Sampled, *, frames: int, packets: int
+def _first_frames(
+    container: InputContainer, stream: VideoStream, sampled: _Sampled
 ) -> Iterator[VideoFrame]:
-    """Decodes a few frames from where the container stands.
+    """The first few frames of the file.
 
     Then goes on to the times of the first packets, without decoding them.
     """
     found = 0
     demuxed = container.demux(stream)
-    while found < frames or len(sampled.packet_times) < packets:
+    while found < _FIRST_FRAMES or len(sampled.packet_times) < _TIMED_PACKETS:
         try:
             packet = next(demuxed, None)
         except PACKET_ERRORS:
@@ -248,18 +197,29 @@ def _some_frames(
             return
         if packet is None:
             return
-        if packet.pts is not None and len(sampled.packet_times) < packets and not packet.is_discard:
+        if packet.pts is not None and not packet.is_discard:
             sampled.packet_times.append(packet.pts)
-        if found >= frames:
+        if found >= _FIRST_FRAMES:
             continue
         try:
-            decoded = packet.decode()
+            frames = packet.decode()
         except PACKET_ERRORS:
             sampled.failures += 1
             continue
-        for frame in decoded:
-            found += 1
-            yield frame
+        found += len(frames)
+        yield from frames
+
+
+def _frame_here(container: InputContainer, stream: VideoStream, seen: set[int]) -> list[VideoFrame]:
+    """The key frame where the container stands; nothing if its pts is among those seen before.
+
+    The decoder is drained after one packet, or it would want a dozen for its reordering.
+    """
+    packet = next(container.demux(stream), None)
+    if packet is None or not packet.size or packet.pts is None or packet.pts in seen:
+        return []
+    seen.add(packet.pts)
+    return [*stream.decode(packet), *stream.decode(None)]
 
 
 def _describe(
@@ -277,15 +237,18 @@ def _describe(
     aspect = stream.sample_aspect_ratio or Fraction(1)
     time_base = stream.time_base or Fraction(1, 90_000)
     interval, steady = _interval(sampled.packet_times, time_base)
-    start = _stream_start(stream, (first.pts or 0) * time_base)
+    start = stream_start(stream, (first.pts or 0) * time_base)
     sound = _audio(container)
-    rate = _frame_rate(stream, interval, steady)
+    length, of_video = header_duration(container, stream)
+    count = _frame_count(stream)
+    overall = count / length if count and length and of_video else None
+    rate, steady = _frame_rate(stream, interval, steady, overall)
     hazards = {
         "interlaced": sampled.interlaced or stream.codec_context.field_order > 1,
         "hdr": color.tags[2] in {_PQ, _HLG},
         "deep": carried.layout.bits > 8,
         "alpha": carried.alpha,
-        "vfr": not steady or (interval is not None and abs(1 / interval - rate) > rate / 50),
+        "vfr": not steady,
         "rotated": turned != 0,
         "mirrored": mirrored,
         "late_start": any(
@@ -303,8 +266,8 @@ def _describe(
         frame_rate=rate,
         time_base=time_base,
         start=start,
-        duration_from_header=header_duration(container, stream)[0],
-        frame_count_from_header=_frame_count(stream),
+        duration_from_header=length,
+        frame_count_from_header=count,
         pixel_format=first.format.name,
         layout=carried.layout,
         color=color,
@@ -319,17 +282,11 @@ def _describe(
     )
 
 
-def _stream_start(stream: VideoStream, otherwise: Fraction) -> Fraction:
-    if stream.start_time is None or stream.time_base is None:
-        return otherwise
-    return stream.start_time * stream.time_base
-
-
 def _interval(times: list[int], time_base: Fraction) -> tuple[Fraction | None, bool]:
     """The usual seconds between two frames, and whether all of the sampled ones are so."""
     ordered = sorted(times)
     # The last packets are not all in yet where decoding order is not the order of display.
-    ordered = ordered[: max(len(ordered) - 8, 3)] if len(ordered) == _TIMED_PACKETS else ordered
+    ordered = ordered[: max(len(ordered) - 8, 3)] if len(ordered) >= _TIMED_PACKETS else ordered
     steps = [b - a for a, b in pairwise(ordered)]
     if not steps:
         return None, True
@@ -343,18 +300,33 @@ def _interval(times: list[int], time_base: Fraction) -> tuple[Fraction | None, b
     return mean * time_base, steady
 
 
-def _frame_rate(stream: VideoStream, interval: Fraction | None, steady: bool) -> Fraction:
-    """The average rate, except where an edit list or a wrong header belies it."""
+def _frame_rate(
+    stream: VideoStream, interval: Fraction | None, steady: bool, overall: Fraction | None
+) -> tuple[Fraction, bool]:
+    """The average rate, and whether the frames keep to it.
+
+    Args:
+        stream: Its stated average is taken unless an edit list or a wrong header belies it.
+        interval: Seconds between the first frames.
+        steady: Whether those are all alike.
+        overall: The header's frames through the header's seconds, where it has both.
+    """
     stated = stream.average_rate or stream.guessed_rate
     if interval is None:
-        return stated or Fraction(25)
+        return stated or Fraction(25), True
     measured = 1 / interval
-    if stated and (not steady or abs(stated - measured) <= measured / 50):
-        return stated
-    guessed = stream.guessed_rate
-    if guessed and abs(guessed - measured) <= measured / 50:
-        return guessed
-    return measured.limit_denominator(1001)
+    if overall is not None and not _alike(overall, measured):
+        steady = False
+    if not steady:
+        return stated or overall or measured, False
+    for rate in (stated, stream.guessed_rate):
+        if rate and _alike(rate, measured):
+            return rate, True
+    return measured.limit_denominator(1001), True
+
+
+def _alike(rate: Fraction, other: Fraction) -> bool:
+    return abs(rate - other) <= other / 50
 
 
 def _frame_count(stream: VideoStream) -> int | None:
@@ -389,14 +361,3 @@ def _audio(container: InputContainer) -> tuple[AudioStream, ...]:
             )
         )
     return tuple(found)
-
-
-def _clock(text: str | None) -> Fraction | None:
-    """Seconds of "HH:MM:SS.fraction"."""
-    if text is None:
-        return None
-    try:
-        hours, minutes, seconds = text.split(":")
-        return int(hours) * 3600 + int(minutes) * 60 + Fraction(seconds)
-    except ValueError:
-        return None

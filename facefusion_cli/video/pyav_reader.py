@@ -24,9 +24,9 @@ from facefusion_cli.types import FrameBatch, VideoInfo
 from facefusion_cli.video.av_errors import PACKET_ERRORS, reading
 from facefusion_cli.video.buffers import BufferPool
 from facefusion_cli.video.completeness import MAX_FAILURES_IN_A_ROW, Loss, Tally, find_loss
+from facefusion_cli.video.container import open_container, video_stream
 from facefusion_cli.video.deinterlace import Deinterlacer
 from facefusion_cli.video.pixel_formats import CarriedFormat, carried_format
-from facefusion_cli.video.probe import open_container, video_stream
 
 Samples = npt.NDArray[Any]
 

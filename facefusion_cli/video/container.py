@@ -1,0 +1,87 @@
+"""Opening media files for reading: the container, its video stream, what its header announces."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import av
+from av.container import InputContainer
+from av.stream import Disposition
+from av.video.stream import VideoStream
+
+from facefusion_cli.errors import NotAVideo, NoVideoStream, UnsupportedVideo
+from facefusion_cli.video.av_errors import reading
+
+_TEXT_DEMUXERS = {"tty", "bin", "xbin", "adf", "idf"}
+"""Demuxers that draw text files as pictures: a text file is no video."""
+
+
+def open_container(path: Path) -> InputContainer:
+    """Opens a media file for reading; the caller closes it.
+
+    The path is resolved first: FFmpeg would take the part before a colon for a protocol.
+
+    Raises:
+        InputError, DecodeError: As `reading` says.
+    """
+    with reading(path):
+        container = av.open(path.resolve(), metadata_errors="replace")
+    if container.format.name in _TEXT_DEMUXERS:
+        container.close()
+        raise NotAVideo("this is a text file, not a video", path=path)
+    return container
+
+
+def video_stream(container: InputContainer, path: Path) -> VideoStream:
+    """The stream ffx works on: the first that is a video and not a cover picture.
+
+    Raises:
+        NoVideoStream: There is none.
+        UnsupportedVideo: FFmpeg has no decoder for it.
+    """
+    for stream in container.streams.video:
+        if stream.disposition & (Disposition.attached_pic | Disposition.timed_thumbnails):
+            continue
+        if stream.codec_context is None:
+            raise UnsupportedVideo(
+                "FFmpeg has no decoder for this video", path=path, hint="convert it to H.264 first"
+            )
+        return stream
+    raise NoVideoStream("there is no video in this file", path=path)
+
+
+def header_duration(container: InputContainer, stream: VideoStream) -> tuple[Fraction | None, bool]:
+    """Seconds of video the header announces, and whether it says so of the video stream itself.
+
+    Where only the container has a duration it is that of the longest stream.
+    """
+    if stream.duration is not None and stream.time_base is not None:
+        return stream.duration * stream.time_base, True
+    stated = _clock(stream.metadata.get("DURATION"))
+    if stated is not None:
+        # Matroska states the time of the end, not the length.
+        return stated - stream_start(stream, Fraction(0)), True
+    if container.duration is None:
+        return None, False
+    begin = Fraction(container.start_time or 0, av.time_base)
+    end = begin + Fraction(container.duration, av.time_base)
+    return end - stream_start(stream, begin), False
+
+
+def stream_start(stream: VideoStream, otherwise: Fraction) -> Fraction:
+    """Seconds of the stream's first pts by the header, or what is given instead."""
+    if stream.start_time is None or stream.time_base is None:
+        return otherwise
+    return stream.start_time * stream.time_base
+
+
+def _clock(text: str | None) -> Fraction | None:
+    """Seconds of "HH:MM:SS.fraction"."""
+    if text is None:
+        return None
+    try:
+        hours, minutes, seconds = text.split(":")
+        return int(hours) * 3600 + int(minutes) * 60 + Fraction(seconds)
+    except ValueError:
+        return None
