@@ -1,4 +1,4 @@
-"""Bending pictures: displacement fields, optical flow, similarities and splines, in numpy and OpenCV.
+"""Bending pictures: displacement fields, optical flow, similarities and splines, with OpenCV.
 
 Fields are [H,W,2] float32 displacements x, y in pixels.
 """

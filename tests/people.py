@@ -1,8 +1,15 @@
-"""Pictures and clips of AI-generated people (the openpeople package), for tests that need faces."""
+"""Pictures and clips of AI-generated people (the openpeople package), for tests that need faces.
+
+`portrait`, `expression` and `no_face` are pictures; `write_clip` lets a picture sway, which is
+enough where a face must only be there; `talking_clip` is a person who talks and blinks, for tests
+of motion and expression.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from importlib import resources
@@ -12,6 +19,11 @@ import av
 import cv2
 import numpy as np
 import numpy.typing as npt
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
+
+import actors
+import make_demo_media
 
 Rgb = npt.NDArray[np.uint8]
 
@@ -26,6 +38,24 @@ def portrait(person: str, side: int) -> Rgb:
     small: Rgb = cv2.resize(rgb, (side, side), interpolation=cv2.INTER_AREA).astype(np.uint8)
     small.flags.writeable = False
     return small
+
+
+@cache
+def expression(person: str, name: str) -> Rgb:
+    """One of the sixteen photos of actors.EXPRESSIONS, about 330 rows and 520 columns.
+
+    In some of them a hand is at the face, or the head is turned: look before use.
+    """
+    rgb = actors.expression(person, name)
+    rgb.flags.writeable = False
+    return rgb
+
+
+def no_face(height: int, width: int) -> Rgb:
+    """A photo without a face: the studio's backdrop over a white shirt."""
+    studio = portrait("P010", 1024)
+    parts = [studio[:330, :180], studio[-180:, 360:680]]
+    return np.vstack([cv2.resize(p, (width, height // 2)) for p in parts]).astype(np.uint8)
 
 
 def side_by_side(people: Sequence[str], sides: Sequence[int]) -> Rgb:
@@ -72,6 +102,53 @@ def write_clip(
         if audio is not None:
             _write_tone(container, audio, frames / fps)
     return path
+
+
+@dataclass(frozen=True)
+class TalkingClip:
+    """What talking_clip wrote."""
+
+    path: Path
+    size: tuple[int, int]
+    """Width and height."""
+    pts: tuple[Fraction, ...]
+    """Seconds of every frame."""
+    seconds: Fraction
+    """Length of picture and of sound, if there is any."""
+
+
+def talking_clip(
+    path: Path,
+    *,
+    people: Sequence[str] = ("P007",),
+    side: int = 256,
+    frames: int = 25,
+    fps: int = 25,
+    start: float = 0.4,
+    sound: bool = True,
+) -> TalkingClip:
+    """People who talk and blink while head and camera move: H.264, BT.709 tagged, AAC.
+
+    Takes about a second for each person, and one for 25 frames at the default size; a fixture of
+    wider scope keeps it.
+
+    Args:
+        path: Where; the suffix names the container.
+        people: Of actors.ACTORS, side by side, at most one of each.
+        side: Of one person's square in pixels, even.
+        frames: How many.
+        fps: Frames a second.
+        start: Seconds into the performance; from 0.4 there are three syllables and a blink (lids
+            down at 0.33 s of the clip) within a second.
+        sound: Whether a tone as long as the picture goes with it.
+    """
+    pictures = make_demo_media.talking(people, side, frames, fps, start=start)
+    seconds = Fraction(frames, fps)
+    wave = make_demo_media.tone(seconds, start=start) if sound else None
+    count = make_demo_media.write_clip(path, pictures, fps, wave)
+    assert count == frames
+    pts = tuple(Fraction(i, fps) for i in range(frames))
+    return TalkingClip(path, (side * len(people), side), pts, seconds)
 
 
 def _write_tone(
