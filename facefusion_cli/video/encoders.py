@@ -232,6 +232,8 @@ def configure(context: VideoCodecContext, plan: EncodingPlan) -> None:
     context.colorspace, context.color_primaries = plan.tags[0], plan.tags[1]
     context.color_trc, context.color_range = plan.tags[2], plan.tags[3]
     context.options = dict(plan.options)
+    # PyAV asks for slices only, which costs x264 compression and, on many cores, speed.
+    context.thread_type = "AUTO"  # type: ignore[assignment]
 
 
 def try_encoder(plan: EncodingPlan, out: Path | None = None) -> None:

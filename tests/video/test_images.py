@@ -9,6 +9,7 @@ import cv2
 import numpy as np
 import pytest
 from PIL import Image, ImageCms, ImageOps, JpegImagePlugin, PngImagePlugin
+from PIL.ExifTags import IFD
 
 from facefusion_cli.config import OutputConfig
 from facefusion_cli.errors import (
@@ -37,6 +38,13 @@ def picture(w: int = 40, h: int = 24, channels: int = 3) -> np.ndarray:
     pixels = np.stack([40 + 3 * x, 60 + 4 * y, 200 - 2 * x, 100 + x + 2 * y], 2)
     pixels[: h // 3, : w // 3, :3] = 240
     return np.ascontiguousarray(pixels[:, :, :channels].astype(np.uint8))
+
+
+def same(pixels: np.ndarray, expected: np.ndarray, suffix: str) -> bool:
+    """Equal, or through JPEG once more: a level on average, where other pictures differ by 60."""
+    assert pixels.shape == expected.shape
+    off = np.abs(pixels.astype(int) - expected)
+    return bool(off.mean() < 1.5 if suffix == ".jpg" else off.max() == 0)
 
 
 def opened(path: Path) -> Image.Image:
@@ -86,8 +94,7 @@ def test_exif_orientation_is_applied_and_reset(
     assert np.array_equal(load_photo(path), expected)
     result = through(path, out)
 
-    assert result.shape == expected.shape
-    assert np.abs(result.astype(int) - expected).max() <= (6 if suffix == ".jpg" else 0)
+    assert same(result, expected, suffix)
     kept = opened(out).getexif()
     assert kept[0x0112] == 1
     assert kept[0x010F] == "ACME"
@@ -110,16 +117,20 @@ def test_the_exif_thumbnail_does_not_keep_the_old_face(tmp_path: Path) -> None:
     link, at = 10 + 12 * count, len(tiff)
     tiff[link : link + 4] = at.to_bytes(4, order)
     ifd = (3).to_bytes(2, order)
-    for tag, kind, value in ((0x103, 3, 6), (0x201, 4, at + 42), (0x202, 4, len(thumbnail.getvalue()))):
+    for tag, kind, value in (
+        (0x103, 3, 6),
+        (0x201, 4, at + 42),
+        (0x202, 4, len(thumbnail.getvalue())),
+    ):
         cell = value.to_bytes(2, order) + b"\0\0" if kind == 3 else value.to_bytes(4, order)
         ifd += tag.to_bytes(2, order) + kind.to_bytes(2, order) + (1).to_bytes(4, order) + cell
     tiff += ifd + bytes(4) + thumbnail.getvalue()
     Image.fromarray(picture()).save(path, exif=b"Exif\0\0" + bytes(tiff))
-    assert opened(path).getexif().get_ifd(1)[0x202] == len(thumbnail.getvalue())
+    assert opened(path).getexif().get_ifd(IFD.IFD1)[0x202] == len(thumbnail.getvalue())
 
     through(path, out)
 
-    assert opened(out).getexif().get_ifd(1) == {}
+    assert opened(out).getexif().get_ifd(IFD.IFD1) == {}
     assert out.read_bytes().count(b"\xff\xd8\xff") == 1
 
 
@@ -149,7 +160,7 @@ def test_profile_xmp_and_resolution_are_kept(tmp_path: Path, suffix: str) -> Non
     if suffix == ".png":
         assert kept.text["Title"] == "a picture"
     # A target keeps its own numbers; only a source photo is converted.
-    assert np.abs(np.asarray(kept).astype(int) - before).max() <= (6 if suffix == ".jpg" else 0)
+    assert same(np.asarray(kept), before, suffix)
 
 
 def test_a_photo_is_converted_to_srgb(tmp_path: Path) -> None:
@@ -231,11 +242,11 @@ def test_other_modes(tmp_path: Path, mode: str, suffix: str) -> None:
         source.putalpha(Image.fromarray(picture()[:, :, 0]))
     path, out = tmp_path / f"in{suffix}", tmp_path / f"out{suffix}"
     source.save(path, lossless=True, quality=95)
-    opened = opened(path)
+    before = opened(path)
     result = through(path, out)
-    expected = np.asarray(opened.convert({"1": "L", "P": "RGB"}.get(mode, opened.mode)))
-    assert opened(out).mode == ("RGB" if mode == "P" else opened.mode if mode != "1" else "L")
-    assert np.abs(result.astype(int) - expected).max() <= (4 if suffix == ".jpg" else 0)
+    expected = np.asarray(before.convert({"1": "L", "P": "RGB"}.get(mode, before.mode)))
+    assert opened(out).mode == {"1": "L", "P": "RGB"}.get(mode, before.mode)
+    assert same(result, expected, suffix)
 
 
 def test_jpeg_quality_and_subsampling(tmp_path: Path) -> None:
@@ -249,7 +260,9 @@ def test_jpeg_quality_and_subsampling(tmp_path: Path) -> None:
     Image.fromarray(noise).save(tmp_path / "n.jpg", quality=95)
     sizes = []
     for quality in (40, 90):
-        through(tmp_path / "n.jpg", tmp_path / f"n{quality}.jpg", OutputConfig(image_quality=quality))
+        through(
+            tmp_path / "n.jpg", tmp_path / f"n{quality}.jpg", OutputConfig(image_quality=quality)
+        )
         sizes.append((tmp_path / f"n{quality}.jpg").stat().st_size)
     assert sizes[0] < sizes[1] / 1.5
 
@@ -319,7 +332,7 @@ def test_another_kind_of_image(tmp_path: Path) -> None:
     exif[0x0112] = 3
     Image.fromarray(picture()).save(path, exif=exif, dpi=(300, 300), icc_profile=profile())
     result = through(path, tmp_path / "out.jpg")
-    assert np.abs(result.astype(int) - picture()[::-1, ::-1]).max() <= 6
+    assert same(result, picture()[::-1, ::-1], ".jpg")
     kept = opened(tmp_path / "out.jpg")
     assert kept.getexif()[0x0112] == 1
     assert kept.info["icc_profile"] == profile()
@@ -345,9 +358,9 @@ def test_heic_tiff_bmp_and_cmyk_are_refused(tmp_path: Path) -> None:
     heic = tmp_path / "photo.heic"
     heic.write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(200))
     assert is_image(heic)
-    with pytest.raises(UnsupportedVideo, match="HEIF images cannot be a target.*convert it to PNG"):
+    with pytest.raises(UnsupportedVideo, match=r"HEIF images cannot be a target.*to PNG"):
         ImageTarget(heic)
-    with pytest.raises(NotAVideo, match="HEIF images cannot be read.*convert it to JPEG"):
+    with pytest.raises(NotAVideo, match=r"HEIF images cannot be read.*convert it to JPEG"):
         load_photo(heic)
     for kind in ("TIFF", "BMP"):
         Image.fromarray(picture()).save(tmp_path / kind, kind)
