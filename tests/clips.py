@@ -76,7 +76,7 @@ def pattern(index: int, w: int, h: int, *, bar: int | None = None) -> tuple[Arra
         index: The frame's index; brightness repeats after 150 frames, neighbours differ by 29.
         w: Columns.
         h: Rows.
-        bar: First column of a bright vertical bar of w / 8 columns, or None for no bar.
+        bar: First column of a bright bar of w / 8 columns in the lowest quarter, or None.
     """
     x = np.arange(w)[None, :] / max(w - 1, 1)
     y = np.arange(h)[:, None] / max(h - 1, 1)
@@ -84,7 +84,7 @@ def pattern(index: int, w: int, h: int, *, bar: int | None = None) -> tuple[Arra
     first = 40 + (index * 29) % 150 + 40 * x * ones
     first[: max(h // 4, 1), : max(w // 2, 1)] = 235
     if bar is not None:
-        first[:, bar : bar + w // 8] = 235
+        first[3 * h // 4 :, bar : bar + w // 8] = 235
     second = (90 + 60 * y + 10 * (index % 3)) * ones
     third = (160 - 60 * x - 10 * (index % 4)) * ones
     alpha = (60 + 120 * y + (index * 7) % 50) * ones

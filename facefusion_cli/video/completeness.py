@@ -65,13 +65,18 @@ def find_loss(info: VideoInfo, tally: Tally) -> Loss:
     if tally.first is None or tally.last is None:
         return Loss(0, 0, CorruptInput("no frame could be decoded", path=info.path))
     interval = 1 / info.frame_rate
+    length, count = info.duration_from_header, info.frame_count_from_header
     at_end = 0
-    if info.duration_from_header is not None and "vfr" not in info.hazards:
-        missing = info.start + info.duration_from_header - (tally.last + interval)
-        at_end = max(0, round(missing / interval))
-    elif info.frame_count_from_header is not None and not tally.failures:
-        at_end = max(0, info.frame_count_from_header - tally.frames)
-    total = info.frame_count_from_header or tally.frames + at_end
+    if "vfr" in info.hazards:
+        if count is not None and not tally.failures:
+            at_end = max(0, count - tally.frames)
+    else:
+        if length is not None:
+            at_end = max(0, round((info.start + length - tally.last) / interval) - 1)
+        if count is not None:
+            # By time and not by frames: a frame missing in between is no matter of the end.
+            at_end = max(at_end, count - round((tally.last - tally.first) / interval) - 1)
+    total = count or tally.frames + at_end
     allowed = max(_ALLOWED_FRAMES, math.floor(total * _ALLOWED_SHARE))
     if at_end > allowed and _others_reach_end(info):
         at_end = 0

@@ -41,6 +41,7 @@ class OpencvReader:
         self._buffers = BufferPool(pin_memory=pin_memory)
         self._tally = Tally()
         self._loss: Loss | None = None
+        self._changed = False
         # FFmpeg inside OpenCV writes its complaints to stderr; losses are counted here instead.
         os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", _AV_LOG_QUIET)
         self._capture = cv2.VideoCapture(str(info.path.resolve()), cv2.CAP_FFMPEG)
@@ -113,15 +114,21 @@ class OpencvReader:
                 continue
             self._tally.failures += failed
             if image.shape != into.shape:
-                self._report.warn(
-                    f"the picture's size changes to {image.shape[1]}x{image.shape[0]} at frame "
-                    f"{self._tally.frames}; such frames are scaled: {self.info.path}"
-                )
+                self._warn_of_change(image.shape[1], image.shape[0])
                 cv2.resize(image, into.shape[1::-1], dst=into, interpolation=cv2.INTER_AREA)
             elif image is not into:
                 into[...] = image
             return True
         return False
+
+    def _warn_of_change(self, width: int, height: int) -> None:
+        if self._changed:
+            return
+        self._changed = True
+        self._report.warn(
+            f"the picture's size changes to {width}x{height} at frame {self._tally.frames}; frames "
+            f"of another size than the first are scaled: {self.info.path}"
+        )
 
     def _time(self) -> Fraction:
         """The last frame's pts.

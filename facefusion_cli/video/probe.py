@@ -241,7 +241,9 @@ def _describe(
     sound = _audio(container)
     length, of_video = header_duration(container, stream)
     count = _frame_count(stream)
-    overall = count / length if count and length and of_video else None
+    overall = None
+    if count and length and of_video and _indexed(stream):
+        overall = count / length
     rate, steady = _frame_rate(stream, interval, steady, overall)
     hazards = {
         "interlaced": sampled.interlaced or stream.codec_context.field_order > 1,
@@ -332,7 +334,7 @@ def _alike(rate: Fraction, other: Fraction) -> bool:
 def _frame_count(stream: VideoStream) -> int | None:
     """Frames by the header, less those that an edit list cuts off."""
     index = stream.index_entries
-    if stream.frames and len(index) and len(index) <= stream.frames:
+    if stream.frames and _indexed(stream) and 0 < len(index) <= stream.frames:
         kept = sum(not entry.is_discard for entry in index)
         return kept or None
     if stream.frames:
@@ -341,6 +343,11 @@ def _frame_count(stream: VideoStream) -> int | None:
         if key.startswith("NUMBER_OF_FRAMES") and value.isdecimal():
             return int(value) or None
     return None
+
+
+def _indexed(stream: VideoStream) -> bool:
+    """Whether the header lists every frame with its time (MP4, MOV)."""
+    return "mov" in stream.container.format.name.split(",")
 
 
 def _audio(container: InputContainer) -> tuple[AudioStream, ...]:

@@ -58,6 +58,7 @@ class PyavReader:
         self._buffers = BufferPool(pin_memory=pin_memory)
         self._tally = Tally()
         self._loss: Loss | None = None
+        self._changed = False
         self._mirrored = "mirrored" in info.hazards
         self._carried = carried_format(
             info.pixel_format,
@@ -201,10 +202,7 @@ class PyavReader:
         if same_size and frame.format.name == self._carried.name:
             return frame
         if not same_size or frame.format.name != self.info.pixel_format:
-            self._report.warn(
-                f"the picture changes to {frame.width}x{frame.height} {frame.format.name} at frame "
-                f"{self._tally.frames}; such frames are converted: {self.info.path}"
-            )
+            self._warn_of_change(frame)
         converted = self._reformatter.reformat(
             frame,
             width,
@@ -215,6 +213,15 @@ class PyavReader:
         )
         converted.pts, converted.time_base = frame.pts, frame.time_base
         return converted
+
+    def _warn_of_change(self, frame: VideoFrame) -> None:
+        if self._changed:
+            return
+        self._changed = True
+        self._report.warn(
+            f"the picture changes to {frame.width}x{frame.height} {frame.format.name} at frame "
+            f"{self._tally.frames}; frames unlike the first are converted: {self.info.path}"
+        )
 
 
 class _Planes:
