@@ -69,6 +69,8 @@ class _Track:
     """A stream of the clip and what becomes of it."""
 
     source: Stream
+    kind: str
+    """audio or subtitle; kept because a closed file's streams may not be asked."""
     start: Fraction | None = None
     """Seconds of the first sample heard or text shown."""
     sink: Stream | None = None
@@ -120,13 +122,13 @@ class StreamCopier:
     @property
     def start(self) -> Fraction | None:
         """Seconds at which the earliest sound begins on the clip's clock; None without sound."""
-        starts = [t.start for t in self._tracks.values() if t.source.type == "audio"]
+        starts = [t.start for t in self._tracks.values() if t.kind == "audio"]
         return min((s for s in starts if s is not None), default=None)
 
     @property
     def audio_streams(self) -> int:
         """How many audio streams the output gets."""
-        return sum(t.source.type == "audio" for t in self._tracks.values())
+        return sum(t.kind == "audio" for t in self._tracks.values())
 
     @property
     def tags(self) -> dict[str, str]:
@@ -187,15 +189,15 @@ class StreamCopier:
                 if not audio:
                     continue
                 if codec in AUDIO_COPY[self._container]:
-                    yield _Track(stream)
+                    yield _Track(stream, stream.type)
                 elif codec is None:
                     warn(f"dropped: {what}; it cannot be copied or decoded")
                 else:
                     hint = "; .mkv and .mov keep it" if codec.startswith("pcm_") else ""
                     warn(f"{what} becomes aac: {self._container} cannot hold it{hint}")
-                    yield _Track(stream, transcode=True)
+                    yield _Track(stream, stream.type, transcode=True)
             elif stream.type == "subtitle" and codec in SUBTITLE_COPY[self._container]:
-                yield _Track(stream)
+                yield _Track(stream, stream.type)
             elif stream.type == "data" and self._input.chapters():
                 # MP4 and MOV keep chapter titles in a data stream; set_chapters carries them.
                 continue
@@ -249,7 +251,7 @@ class StreamCopier:
         return False
 
     def _find_starts(self) -> None:
-        sound = [t for t in self._tracks.values() if t.source.type == "audio"]
+        sound = [t for t in self._tracks.values() if t.kind == "audio"]
         while any(t.start is None for t in sound) and len(self._ahead) < _MAX_PEEK:
             if not self._more():
                 break
@@ -343,11 +345,17 @@ def _complete(packet: av.Packet[Stream], track: _Track) -> None:
 
 
 def _heard(packet: av.Packet[Stream]) -> Fraction:
-    """Seconds of the first sample of a packet that is heard: after the encoder's delay."""
+    """Seconds of the first sample heard of a stream's first packet.
+
+    The encoder's delay is not heard, nor is what an edit list cuts of the packet.
+    """
     start = _seconds(packet)
-    if isinstance(packet.stream, AudioStream) and packet.has_sidedata("skip_samples"):
+    stream = packet.stream
+    if isinstance(stream, AudioStream) and packet.has_sidedata("skip_samples"):
         skip = int.from_bytes(bytes(packet.get_sidedata("skip_samples"))[:4], "little")
-        ticks = Fraction(skip, packet.stream.codec_context.sample_rate) / packet.time_base
+        ticks = Fraction(skip, stream.codec_context.sample_rate) / packet.time_base
         # The container has rounded the delay to its ticks, so that it cancels only when rounded.
         start += math.floor(ticks + Fraction(1, 2)) * packet.time_base
+    if stream.start_time is not None and stream.time_base is not None:
+        start = max(start, stream.start_time * stream.time_base)
     return start

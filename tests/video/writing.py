@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
@@ -18,6 +18,9 @@ from facefusion_cli.video.writer import ClipWriter
 from tests.clips import planes
 
 GRIDS = {(1, 1): "444", (2, 1): "422", (2, 2): "420"}
+
+
+LOUD = {"fltp": 0.05, "flt": 0.05, "s16": 1600, "s16p": 1600}
 
 
 def config(encoder: str = "h264", *, queue: int = 4, **output: object) -> Config:
@@ -156,21 +159,41 @@ def packets(path: Path, kind: str = "audio", *, heard: bool = False) -> list[lis
     return list(found.values())
 
 
-def starts(path: Path) -> tuple[Fraction, list[Fraction]]:
-    """When the first picture is shown and when each sound is first heard, by decoding."""
+def distance(path: Path, back: int = 10) -> Fraction:
+    """Seconds from the first picture to a packet of the first sound, counted from its end.
+
+    That is the distance of two things one can see and hear. A stream's start would not do: what
+    containers call that includes the encoder's delay in some and not in others.
+    """
     with av.open(path) as file:
-        video = file.streams.video[0]
-        first = next(file.decode(video))
-        shown = first.pts * first.time_base
-    heard = []
-    with av.open(path) as file:
-        count = len(file.streams.audio)
-    for i in range(count):
+        video, sound = file.streams.video[0], file.streams.audio[0]
+        shown, heard = [], []
+        for packet in file.demux(video, sound):
+            if packet.size and not packet.is_discard:
+                times = shown if packet.stream_index == video.index else heard
+                times.append(packet.pts * packet.time_base)
+    return sorted(heard)[-back] - min(shown)
+
+
+def starts(path: Path) -> tuple[Fraction, Fraction]:
+    """When the first picture is shown and the first sample heard, by decoding."""
+    found = []
+    for kind in ("video", "audio"):
         with av.open(path) as file:
-            frame = next(file.decode(file.streams.audio[i]))
-            heard.append(frame.pts * frame.time_base)
-    return shown, heard
+            frame = next(file.decode(**{kind: 0}))
+            found.append(frame.pts * frame.time_base)
+    return found[0], found[1]
 
 
-def at(info: VideoInfo, **changes: object) -> VideoInfo:
-    return replace(info, **changes)  # type: ignore[arg-type]
+def onset(path: Path) -> Fraction:
+    """When the first sound becomes louder than silence."""
+    with av.open(path) as file:
+        for frame in file.decode(audio=0):
+            loud = np.flatnonzero(
+                np.abs(frame.to_ndarray()[0].astype(float)) > LOUD[frame.format.name]
+            )
+            if len(loud):
+                channels = 1 if frame.format.is_planar else len(frame.layout.channels)
+                at = int(loud[0]) // channels
+                return frame.pts * frame.time_base + Fraction(at, frame.sample_rate)
+    raise AssertionError(f"{path} is silent")
