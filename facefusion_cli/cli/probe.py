@@ -22,10 +22,26 @@ def probe(
     debug: options.Debug = False,
 ) -> None:
     """Show what ffx sees in FILE: size, timing, colour, streams and what needs care."""
+    from facefusion_cli.video.image_kinds import is_image
     from facefusion_cli.video.probe import probe as probe_video
 
-    facts = plain(probe_video(file))
+    facts = _image_facts(file) if is_image(file) else plain(probe_video(file))
     emit(json.dumps(facts, indent=2) if as_json else as_text(facts))
+
+
+def _image_facts(file: Path) -> dict[str, Any]:
+    from facefusion_cli.video.image_file import ImageTarget
+
+    image = ImageTarget(file)
+    frame = image.read()
+    return {
+        "path": str(file),
+        "format": image.kind,
+        "width": frame.width,
+        "height": frame.height,
+        "bits": image.bits,
+        "alpha": image.has_alpha,
+    }
 
 
 def plain(value: object) -> Any:
@@ -56,6 +72,8 @@ def as_text(facts: Mapping[str, Any]) -> str:
 def _line(value: Any) -> str:
     if value is None:
         return "unknown"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {_line(item)}" for key, item in value.items()) or "none"
     if isinstance(value, list):

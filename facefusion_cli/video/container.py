@@ -12,6 +12,7 @@ from av.video.stream import VideoStream
 
 from facefusion_cli.errors import NotAVideo, NoVideoStream, UnsupportedVideo
 from facefusion_cli.video.av_errors import reading
+from facefusion_cli.video.image_kinds import is_image
 
 _TEXT_DEMUXERS = {"tty", "bin", "xbin", "adf", "idf"}
 """Demuxers that draw text files as pictures: a text file is no video."""
@@ -30,6 +31,10 @@ def open_container(path: Path) -> InputContainer:
     if container.format.name in _TEXT_DEMUXERS:
         container.close()
         raise NotAVideo("this is a text file, not a video", path=path)
+    # Chosen by the name alone: FFmpeg has not looked at a byte yet.
+    if container.format.name == "image2" and not is_image(path):
+        container.close()
+        raise NotAVideo("this is no image that ffx knows, whatever its name says", path=path)
     return container
 
 

@@ -43,8 +43,15 @@ def test_text_is_one_fact_a_line(ffx: Ffx, clip: Path) -> None:
 def test_a_picture(ffx: Ffx, source_photo: Path) -> None:
     done = ffx("probe", source_photo, "--json")
     assert done.code == 0, done.err
-    facts = json.loads(done.out)
-    assert (facts["width"], facts["height"]) == (384, 384)
+    assert json.loads(done.out) == {
+        "path": str(source_photo),
+        "format": "JPEG",
+        "width": 384,
+        "height": 384,
+        "bits": 8,
+        "alpha": False,
+    }
+    assert "alpha   no" in ffx("probe", source_photo).out
 
 
 def test_what_cannot_be_probed(ffx: Ffx, tmp_path: Path) -> None:
