@@ -1,0 +1,292 @@
+"""Colour: sRGB and CIE Lab, statistics, and the matching of one face to another.
+
+Images are [F,3,H,W] RGB, sRGB-encoded, 0..1, weights [F,1,H,W]. A match is fitted once, usually on
+a small copy, and the fitted map is then applied to pixels of any size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from torch import Tensor
+
+_XYZ = (
+    (0.412453, 0.357580, 0.180423),
+    (0.212671, 0.715160, 0.072169),
+    (0.019334, 0.119193, 0.950227),
+)
+"""Linear sRGB to CIE XYZ, ITU-R BT.709 primaries, white D65."""
+_WHITE = (0.950456, 1.0, 1.088754)
+_EPSILON, _KAPPA = 216 / 24389, 24389 / 27
+"""CIE 15: where the cube root of Lab turns into a straight line, and that line's slope."""
+
+HISTOGRAM_BINS = 128
+_TAIL = 0.01
+"""Share of the weight at either end of a histogram that matching ignores: glints and stray hair."""
+
+ColourMap = Callable[[Tensor], Tensor]
+
+
+def srgb_to_linear(srgb: Tensor) -> Tensor:
+    """Linear light of sRGB values, both 0..1 (IEC 61966-2-1)."""
+    curved = ((srgb.clamp_min(0.04045) + 0.055) / 1.055) ** 2.4
+    return torch.where(srgb <= 0.04045, srgb / 12.92, curved)
+
+
+def linear_to_srgb(linear: Tensor) -> Tensor:
+    """SRGB values of linear light, both 0..1 (IEC 61966-2-1)."""
+    curved = 1.055 * linear.clamp_min(0.0031308) ** (1 / 2.4) - 0.055
+    return torch.where(linear <= 0.0031308, linear * 12.92, curved)
+
+
+@cache
+def _matrices(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """[3,3] linear RGB to XYZ over white, and back."""
+    to_xyz = torch.tensor(_XYZ, dtype=torch.float64)
+    to_xyz = to_xyz / torch.tensor(_WHITE, dtype=torch.float64)[:, None]
+    back = torch.linalg.inv(to_xyz)
+    return to_xyz.to(device=device, dtype=dtype), back.to(device=device, dtype=dtype)
+
+
+def _mix(matrix: Tensor, image: Tensor) -> Tensor:
+    return (matrix @ image.flatten(2)).view_as(image)
+
+
+def srgb_to_lab(srgb: Tensor) -> Tensor:
+    """CIE Lab of sRGB pixels, white D65.
+
+    Args:
+        srgb: [F,3,H,W] 0..1.
+
+    Returns:
+        [F,3,H,W]; L 0..100, a and b about -128..127.
+    """
+    to_xyz, _ = _matrices(srgb.device, srgb.dtype)
+    t = _mix(to_xyz, srgb_to_linear(srgb))
+    root = torch.where(t > _EPSILON, t.clamp_min(_EPSILON) ** (1 / 3), (_KAPPA * t + 16) / 116)
+    x, y, z = root.unbind(1)
+    return torch.stack([116 * y - 16, 500 * (x - y), 200 * (y - z)], 1)
+
+
+def lab_to_srgb(lab: Tensor) -> Tensor:
+    """SRGB pixels of CIE Lab, clamped to 0..1; the inverse of srgb_to_lab()."""
+    _, to_rgb = _matrices(lab.device, lab.dtype)
+    lightness, a, b = lab.unbind(1)
+    y = (lightness + 16) / 116
+    root = torch.stack([y + a / 500, y, y - b / 200], 1)
+    cube = root * root * root
+    t = torch.where(cube > _EPSILON, cube, (116 * root - 16) / _KAPPA)
+    return linear_to_srgb(_mix(to_rgb, t)).clamp(0, 1)
+
+
+def smoothstep(x: Tensor, low: float, high: float) -> Tensor:
+    """0 below low, 1 above high, a cubic without kinks between."""
+    t = ((x - low) / (high - low)).clamp(0, 1)
+    return t * t * (3 - 2 * t)
+
+
+def statistics(image: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Weighted mean and standard deviation of each channel, both [F,C,1,1]."""
+    total = weight.sum((2, 3), keepdim=True).clamp_min(1e-6)
+    mean = (image * weight).sum((2, 3), keepdim=True) / total
+    variance = ((image - mean).square() * weight).sum((2, 3), keepdim=True) / total
+    return mean, variance.sqrt()
+
+
+def robust_weight(lab: Tensor, weight: Tensor) -> Tensor:
+    """The weight without the pixels whose colour is far from the rest: hair, glints, beards.
+
+    Args:
+        lab: [F,3,H,W].
+        weight: [F,1,H,W].
+
+    Returns:
+        [F,1,H,W], at most the weight.
+    """
+    kept = weight
+    for limit in (2.5, 2.0):
+        mean, std = statistics(lab, kept)
+        far = ((lab - mean) / (limit * (std + 1.0))).abs().amax(1, keepdim=True)
+        kept = weight * (2 - far).clamp(0, 1)
+    return kept
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ToneMap:
+    """Carries one face's tones to another's mean without flattening or burning them.
+
+    Lightness is scaled about the mean by a power of the two means' ratio (a darker face has less
+    contrast in Lab than a lighter one under the same light) and bent softly above +10; chroma gets
+    the other's mean and, within limits, its spread.
+    """
+
+    source: Tensor
+    """[F,3,1,1] mean Lab of the pixels to be changed."""
+    target: Tensor
+    """[F,3,1,1] mean Lab to be reached."""
+    slope: Tensor
+    """[F,1,1,1] of lightness."""
+    gain: Tensor
+    """[F,2,1,1] of a and b."""
+
+    def lab(self, lab: Tensor, features: Tensor | None = None) -> Tensor:
+        """Changes Lab pixels; features [F,1,H,W] 0..1 (eyes, lips, brows) keep their own hue."""
+        centred = lab - self.source
+        lift = centred[:, :1] * self.slope
+        bent = torch.where(lift > 10, 6 + 0.4 * lift, lift)
+        chroma = centred[:, 1:] * self.gain
+        # Highlights that the bend compressed would otherwise keep their paleness and look grey.
+        pull = 0.7 * smoothstep(lift, 7, 13)
+        if features is not None:
+            pull = pull * (1 - features)
+        return torch.cat([bent, chroma * (1 - pull)], 1) + self.target
+
+    def __call__(self, pixels: Tensor) -> Tensor:
+        """Changes sRGB pixels."""
+        return lab_to_srgb(self.lab(srgb_to_lab(pixels)))
+
+
+def fit_tone(lab: Tensor, reference: Tensor, weight: Tensor) -> ToneMap:
+    """The tone map between two Lab images under one weight."""
+    source, source_std = statistics(lab, weight)
+    target, target_std = statistics(reference, weight)
+    ratio = (target[:, :1] + 16) / (source[:, :1] + 16)
+    slope = torch.where(ratio >= 1, ratio**0.5, ratio**0.75).clamp(0.45, 1.5)
+    gain = (target_std[:, 1:] / source_std[:, 1:].clamp_min(0.1)).clamp(0.7, 1.3)
+    return ToneMap(source, target, slope, gain)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SpreadMap:
+    """Mean and spread of each Lab channel, gains clamped.
+
+    Reinhard, Ashikhmin, Gooch, Shirley, "Color transfer between images", CG&A 2001, in CIE Lab.
+    """
+
+    source: Tensor
+    """[F,3,1,1] mean Lab of the pixels to be changed."""
+    target: Tensor
+    """[F,3,1,1] mean Lab to be reached."""
+    gain: Tensor
+    """[F,3,1,1]."""
+
+    def __call__(self, pixels: Tensor) -> Tensor:
+        """Changes sRGB pixels."""
+        return lab_to_srgb((srgb_to_lab(pixels) - self.source) * self.gain + self.target)
+
+
+def fit_spread(lab: Tensor, reference: Tensor, weight: Tensor) -> SpreadMap:
+    """The mean and spread map between two Lab images under one weight."""
+    source, source_std = statistics(lab, weight)
+    target, target_std = statistics(reference, weight)
+    gain = (target_std / source_std.clamp_min(0.1)).clamp(0.6, 1.6)
+    return SpreadMap(source, target, gain)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class HistogramMap:
+    """A monotone curve for each RGB channel."""
+
+    curve: Tensor
+    """[F,3,bins+1] new value at 0, 1/bins, ... 1."""
+
+    def __call__(self, pixels: Tensor) -> Tensor:
+        """Changes sRGB pixels."""
+        f, c, h, w = pixels.shape
+        bins = self.curve.shape[-1] - 1
+        place = pixels.clamp(0, 1).reshape(f, c, h * w) * bins
+        left = place.floor().clamp_max(bins - 1)
+        index = left.long()
+        low, high = self.curve.gather(2, index), self.curve.gather(2, index + 1)
+        return torch.lerp(low, high, place - left).reshape(f, c, h, w).clamp(0, 1)
+
+
+def fit_histogram(pixels: Tensor, reference: Tensor, weight: Tensor) -> HistogramMap:
+    """Curves that give the weighted pixels the reference's histogram, channel by channel.
+
+    Quantiles of the middle 98 % of the weight are matched; beyond them the curve keeps its offset,
+    so that a few glints or hairs decide nothing.
+    """
+    f, c = pixels.shape[:2]
+    edges = torch.linspace(0, 1, HISTOGRAM_BINS + 1, device=pixels.device, dtype=pixels.dtype)
+    share = torch.linspace(_TAIL, 1 - _TAIL, 65, device=pixels.device, dtype=pixels.dtype)
+    share = share.expand(f, c, -1).contiguous()
+    own = _quantiles(pixels, weight, share, edges)
+    other = _quantiles(reference, weight, share, edges)
+    # A step of the curve needs width: equal quantiles (flat areas) are moved apart a little.
+    own = own + torch.arange(65, device=own.device, dtype=own.dtype) * 1e-5
+    grid = edges.expand(f, c, -1).contiguous()
+    curve = _interpolate(grid, own, other)
+    below, above = other[..., :1] - own[..., :1], other[..., -1:] - own[..., -1:]
+    curve = torch.where(grid < own[..., :1], grid + below, curve)
+    curve = torch.where(grid > own[..., -1:], grid + above, curve)
+    return HistogramMap(curve.clamp(0, 1))
+
+
+def _quantiles(image: Tensor, weight: Tensor, share: Tensor, edges: Tensor) -> Tensor:
+    """Values below which the given shares of the weight lie, [F,C,Q]."""
+    f, c = image.shape[:2]
+    bins = len(edges) - 1
+    index = (image.flatten(2) * bins).long().clamp(0, bins - 1)
+    # Whole numbers add up in any order, so that the sums are the same on every run and device.
+    counts = (weight.flatten(2) * 65535).long().expand(f, c, -1)
+    histogram = torch.zeros(f, c, bins, dtype=torch.long, device=image.device)
+    histogram.scatter_add_(2, index, counts)
+    total = histogram.sum(-1, keepdim=True)
+    # Without any weight both histograms are uniform and the curve is the identity.
+    histogram = torch.where(total > 0, histogram, torch.ones_like(histogram))
+    cumulative = histogram.double().cumsum(-1)
+    cumulative = torch.nn.functional.pad(cumulative / cumulative[..., -1:], (1, 0))
+    flat = cumulative.to(image.dtype).contiguous()
+    steps = torch.arange(bins + 1, device=image.device, dtype=image.dtype)
+    flat = flat + steps * 1e-7
+    return _interpolate(share, flat, edges.expand(f, c, -1))
+
+
+def _interpolate(x: Tensor, xs: Tensor, ys: Tensor) -> Tensor:
+    """Piecewise linear interpolation along the last dimension; xs ascending, constant outside."""
+    right = torch.searchsorted(xs.contiguous(), x).clamp(1, xs.shape[-1] - 1)
+    x0, x1 = xs.gather(-1, right - 1), xs.gather(-1, right)
+    y0, y1 = ys.gather(-1, right - 1), ys.gather(-1, right)
+    t = ((x - x0) / (x1 - x0).clamp_min(1e-9)).clamp(0, 1)
+    return torch.lerp(y0, y1, t)
+
+
+def match_colour(method: str, pixels: Tensor, reference: Tensor, weight: Tensor) -> Tensor:
+    """One face's colours brought to another's, judged where the weight lies.
+
+    Args:
+        method: "tone" (the default of ffx), "lab" (mean and spread), "hist" (histograms) or "none".
+        pixels: [F,3,H,W] the face to be changed.
+        reference: [F,3,H,W] the face that stands in the same place, whose colours are wanted.
+        weight: [F,1,H,W] 0..1; pixels that are unlike the rest count less on their own.
+
+    Returns:
+        [F,3,H,W] 0..1.
+
+    Raises:
+        ValueError: The method is none of these.
+    """
+    if method == "none":
+        return pixels
+    lab, wanted = srgb_to_lab(pixels), srgb_to_lab(reference)
+    kept = robust_weight(lab, weight) * robust_weight(wanted, weight)
+    return fit_colour(method, pixels, reference, kept)(pixels)
+
+
+def fit_colour(method: str, pixels: Tensor, reference: Tensor, weight: Tensor) -> ColourMap:
+    """The map of match_colour(), fitted under a weight that is taken as it is."""
+    if method == "none":
+        return lambda image: image
+    if method == "hist":
+        return fit_histogram(pixels, reference, weight)
+    fits: dict[str, Callable[[Tensor, Tensor, Tensor], ColourMap]] = {
+        "tone": fit_tone,
+        "lab": fit_spread,
+    }
+    if method not in fits:
+        raise ValueError(f"unknown colour method {method!r}")
+    return fits[method](srgb_to_lab(pixels), srgb_to_lab(reference), weight)
