@@ -31,11 +31,15 @@ class Tally:
     """MAX_FAILURES_IN_A_ROW were reached, and the reader went no further."""
     first: Fraction | None = None
     last: Fraction | None = None
+    longest: Fraction = Fraction(0)
+    """Seconds between two frames, at most."""
 
     def add(self, pts: Fraction) -> None:
         """Counts one frame."""
         if self.first is None:
             self.first = pts
+        if self.last is not None:
+            self.longest = max(self.longest, pts - self.last)
         self.last = pts
         self.frames += 1
 
@@ -70,6 +74,9 @@ def find_loss(info: VideoInfo, tally: Tally) -> Loss:
     if "vfr" in info.hazards:
         if count is not None and not tally.failures:
             at_end = max(0, count - tally.frames)
+        elif count is None and length is not None:
+            unseen = info.start + length - tally.last - max(interval, tally.longest)
+            at_end = max(0, round(unseen / interval))
     else:
         if length is not None:
             at_end = max(0, round((info.start + length - tally.last) / interval) - 1)
@@ -87,7 +94,7 @@ def find_loss(info: VideoInfo, tally: Tally) -> Loss:
             f"the video ends {float(at_end * interval):.2f} s before its header says: about "
             f"{at_end} of {tally.frames + at_end} frames are missing",
             path=info.path,
-            hint="the file seems cut off; --lenient accepts it",
+            hint="the file is cut off or damaged; --lenient accepts it",
         )
     elif inside > allowed or tally.gave_up:
         where = f"after frame {tally.frames} nothing more" if tally.gave_up else f"{inside} frames"
@@ -106,9 +113,10 @@ def _lost_inside(info: VideoInfo, tally: Tally, at_end: int) -> int:
     Without a failure the header's count is not believed: some formats count packets that hold no
     frame, or fields.
     """
-    if tally.first is None or tally.last is None or not tally.failures:
+    failures = tally.failures - (MAX_FAILURES_IN_A_ROW + 1 if tally.gave_up else 0)
+    if tally.first is None or tally.last is None or failures <= 0:
         return 0
-    estimates = [tally.failures]
+    estimates = [failures]
     if info.frame_count_from_header is not None:
         estimates.append(info.frame_count_from_header - tally.frames - at_end)
     elif "vfr" not in info.hazards:

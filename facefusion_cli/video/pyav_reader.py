@@ -108,8 +108,8 @@ class PyavReader:
             self._report.warn(f"{self._loss.inside} damaged frames were lost: {self.info.path}")
         if self._damaged:
             self._report.warn(
-                f"{self._damaged} frames are damaged, as far as they could be decoded they were "
-                f"used: {self.info.path}"
+                f"{self._damaged} damaged packets or frames were used as far as they could be "
+                f"decoded: {self.info.path}"
             )
         return self._loss.error
 
@@ -163,6 +163,7 @@ class PyavReader:
     def _decoded(self) -> Iterator[VideoFrame]:
         in_a_row = 0
         for packet in self._packets():
+            self._damaged += packet.is_corrupt
             try:
                 frames = self._stream.decode(packet)
             except PACKET_ERRORS:

@@ -413,11 +413,34 @@ def test_one_bad_frame_is_a_warning(tmp_path: Path, decoder: str) -> None:
 
 
 @pytest.mark.parametrize("decoder", BACKENDS)
-def test_garbage_to_the_end_of_patience(tmp_path: Path, decoder: str) -> None:
+def test_patience_has_an_end(tmp_path: Path, decoder: str) -> None:
     clip = make_clip(tmp_path / "clip.mp4", frames=100, options={"g": "1", "bf": "0"})
     read = Read(damage(clip.path, tmp_path / "broken.mp4", range(40, 90)), decoder)
-    assert isinstance(read.loss, CorruptInput | TruncatedInput)
-    assert read.pts[:40] == list(clip.pts[:40])
+    assert isinstance(read.loss, CorruptInput if decoder == "pyav" else TruncatedInput)
+    assert read.pts == list(clip.pts[:40])
+    assert read.reader.frames_lost == 60
+
+
+@pytest.mark.parametrize("decoder", BACKENDS)
+def test_a_truncated_variable_rate(tmp_path: Path, decoder: str) -> None:
+    times = [Fraction(i, 25) + Fraction(i % 3, 100) for i in range(100)]
+    clip = make_clip(tmp_path / "clip.mkv", pts=times)
+    whole = Read(clip.path, decoder)
+    assert whole.info.hazards == {"vfr"}
+    assert whole.loss is None
+    cut = Read(truncate(clip.path, tmp_path / "cut.mkv", 0.6), decoder)
+    assert isinstance(cut.loss, TruncatedInput)
+
+
+def test_a_hole_in_a_stream_is_told(tmp_path: Path) -> None:
+    clip = make_clip(tmp_path / "clip.ts", frames=100, audio=True)
+    data = bytearray(clip.path.read_bytes())
+    begin = len(data) // 3
+    data[begin : begin + 3000] = np.random.default_rng(1).bytes(3000)
+    clip.path.write_bytes(data)
+    read = Read(clip.path, "pyav")
+    assert 90 < len(read.pts) < 100
+    assert any("damaged" in w for w in read.report.warnings)
 
 
 @pytest.mark.parametrize("decoder", BACKENDS)
