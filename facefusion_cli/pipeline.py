@@ -140,7 +140,7 @@ class Engine:
         self.mesh = load_face_mesh(where, report)
         self.iris = load_iris(where, report)
         topology = load_topology()
-        self.model = topology.vertices.to(where)
+        self.model = topology.vertices_cm.to(where)
         self.generator: Generator = MeshGenerator(where, topology, colour=config.generator.colour)
 
     def detect(self, frames: FrameBatch, wanted: Sequence[int]) -> Faces:
