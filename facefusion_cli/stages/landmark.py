@@ -111,7 +111,8 @@ def _moved(old: Regions, new: Regions) -> Tensor:
     shift = torch.linalg.vector_norm(new.centre - old.centre, dim=-1) / old.side
     growth = torch.log(new.side / old.side).abs()
     turn = torch.remainder(new.angle - old.angle + math.pi, 2 * math.pi) - math.pi
-    return (shift > SHIFT) | (growth > GROWTH) | (turn.abs() > TURN)
+    moved: Tensor = (shift > SHIFT) | (growth > GROWTH) | (turn.abs() > TURN)
+    return moved
 
 
 def _look(frames: FrameBatch, regions: Regions, network: FaceMesh) -> tuple[Tensor, Tensor]:
