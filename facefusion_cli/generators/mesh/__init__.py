@@ -25,7 +25,7 @@ from facefusion_cli.generators.mesh.mask import (
     visibility,
 )
 from facefusion_cli.generators.mesh.matching import match_to_target
-from facefusion_cli.generators.mesh.model import LABELS, build_model
+from facefusion_cli.generators.mesh.model import build_model
 from facefusion_cli.generators.mesh.plane import (
     SPAN,
     enlarge,
@@ -41,8 +41,7 @@ from facefusion_cli.stages.colour import srgb_to_lab
 from facefusion_cli.types import FaceCrops, Faces, Identity, SwappedCrops
 from facefusion_cli.zoo.topology import Topology
 
-_EYES, _MOUTH, _LIPS, _BROWS = (LABELS.index(n) for n in ("eyes", "mouth", "lips", "brows"))
-_LID_SIGMA, _LIP_SIGMA = 0.006, 0.008
+_EDGE_SIGMA = 0.006
 """Softness of the lids' and lips' edges, in L."""
 
 
@@ -100,13 +99,12 @@ class MeshGenerator:
         corner = torch.tensor([origin(size), origin(size), 0], device=view.device)
         shown = visibility(facing(shape, model), torch.stack([s.facing for s in sources]), model)
         sampled = torch.stack([s.sampled for s in sources])
-        maps = make_maps(
-            shape - corner, target - corner, sampled, shown[..., None], view.shape[-1], model
-        )
+        maps = make_maps(shape - corner, target - corner, sampled, shown, view.shape[-1], model)
         face = _read_all(sources, maps.source, size)
-        covered = shrink(maps.covered)
-        touched = enlarge(touched_area(covered), size).clamp(0, 1)
+        touched = enlarge(touched_area(maps.covered), size).clamp(0, 1)
         backdrop = torch.where(touched > 0, shift_target(view, maps.shift), view)
+        soft = smooth_large(maps.labels[:, :3], _EDGE_SIGMA * longest)
+        eyes, mouth, lips = torch.split(soft, 1, 1)
 
         # Everything smooth, on the small grid.
         on_small = to_small(target[..., :2], size)
@@ -117,20 +115,15 @@ class MeshGenerator:
             torch.stack([s.hairline for s in sources]),
         )
         area = face_area(to_small(shape[..., :2], size), hairline, model)
-        mask = face_mask(area, covered, shrink(maps.extra))
+        mask = face_mask(area, maps.covered, maps.shown)
         own_skin = Skin(
             torch.stack([s.skin_median for s in sources]),
             torch.stack([s.skin_spread for s in sources]),
         )
-        if self._colour != "none":
-            face = match_to_target(
-                self._colour, face, backdrop, own_skin, skin, area, covered, maps.labels
-            )
+        face = match_to_target(self._colour, face, backdrop, own_skin, skin, area, maps, lips)
 
         # The target's eyes, and its mouth where that is open.
-        holes = smooth_large(maps.labels[:, [_EYES, _MOUTH]], _LID_SIGMA * longest)
-        opening = mouth_opening(target, longest)
-        mask = enlarge(mask, size) * (1 - holes[:, :1]) * (1 - holes[:, 1:] * opening)
+        mask = enlarge(mask, size) * (1 - eyes) * (1 - mouth * mouth_opening(target, longest))
         return _whole(crops.pixels, face, backdrop, mask.clamp(0, 1), touched)
 
 
@@ -147,7 +140,7 @@ def _own(prepared: object) -> PreparedSource:
 
 
 def _read_all(sources: Sequence[PreparedSource], where: Tensor, size: int) -> Tensor:
-    """The faces' textures at [F,W,W,2], a call for each different source."""
+    """The sources' colours at [F,W,W,2], Lab; a call for each different source."""
     distinct = {id(s): s for s in sources}
     if len(distinct) == 1:
         return read_source(sources[0].texture(size), where)

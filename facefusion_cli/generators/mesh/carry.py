@@ -17,6 +17,8 @@ from facefusion_cli.generators.mesh.vertices import (
 STRENGTH = 0.6
 """Share of the difference in shape that is carried: identity gains nothing beyond 0.7, and the
 target's expression suffers with every tenth."""
+_ITERATIONS = 12
+"""Newton's iteration halves what is small and then doubles its digits: nine reach fp32."""
 _LIPS = tuple(sorted(set(LIPS_OUTER + LIPS_INNER)))
 
 
@@ -39,24 +41,21 @@ def fit_onto(moving: Tensor, fixed: Tensor) -> Tensor:
     a, b = moving[:, rigid] - mean_m, fixed[:, rigid] - mean_f
     covariance = b.transpose(1, 2) @ a
     rotation = covariance / torch.linalg.matrix_norm(covariance)[:, None, None].clamp_min(1e-9)
-    for _ in range(20):
+    for _ in range(_ITERATIONS):
         rotation = 0.5 * (rotation + _inverse_transposed(rotation))
     spread = a.square().sum((1, 2)).clamp_min(1e-9)
     scale = (rotation * covariance).sum((1, 2)) / spread
     turned: Tensor = (moving - mean_m) @ rotation.transpose(1, 2)
-    return turned * scale[:, None, None] + mean_f
+    brought: Tensor = turned * scale[:, None, None] + mean_f
+    return brought
 
 
 def _inverse_transposed(matrix: Tensor) -> Tensor:
     """Inverse transpose of [F,3,3], from cross products."""
-    a, b, c = matrix.unbind(1)
-    cofactors = torch.stack(
-        [torch.linalg.cross(b, c), torch.linalg.cross(c, a), torch.linalg.cross(a, b)], 1
-    )
-    determinant = (a * cofactors[:, 0]).sum(-1)
-    floor = torch.where(determinant < 0, -1e-9, 1e-9)
-    safe = torch.where(determinant.abs() < 1e-9, floor, determinant)
-    return cofactors / safe[:, None, None]
+    cofactors = torch.linalg.cross(matrix.roll(-1, 1), matrix.roll(-2, 1))
+    determinant: Tensor = (matrix[:, 0] * cofactors[:, 0]).sum(-1)
+    inverse: Tensor = cofactors / determinant.clamp_min(1e-9)[:, None, None]
+    return inverse
 
 
 def carry_shape(source: Tensor, target: Tensor, model: FaceModel) -> Tensor:

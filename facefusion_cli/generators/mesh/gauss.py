@@ -48,14 +48,14 @@ def smooth_large(image: Tensor, sigma: float) -> Tensor:
     """
     if sigma < 0.2:
         return image
-    f, c, h, w = image.shape
+    c = image.shape[1]
     kernel = torch.tensor(_taps(sigma), device=image.device, dtype=image.dtype)
     reach = len(kernel) // 2
-    flat = image.reshape(f * c, 1, h, w)
-    flat = F.pad(flat, (reach, reach, reach, reach), mode="replicate")
-    flat = F.conv2d(flat, kernel.view(1, 1, 1, -1))
-    flat = F.conv2d(flat, kernel.view(1, 1, -1, 1))
-    return flat.view(f, c, h, w)
+    # Channels last: depthwise filters run an order of magnitude faster there on CPUs.
+    image = image.contiguous(memory_format=torch.channels_last)
+    image = F.pad(image, (reach, reach, reach, reach), mode="replicate")
+    image = F.conv2d(image, kernel.expand(c, 1, 1, -1), groups=c)
+    return F.conv2d(image, kernel[:, None].expand(c, 1, -1, 1), groups=c)
 
 
 def normalised(image: Tensor, weight: Tensor, sigma: float) -> Tensor:

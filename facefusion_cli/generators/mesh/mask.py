@@ -31,16 +31,16 @@ def distance_inside(polygon: Tensor, points: Tensor) -> Tensor:
     Returns:
         [F,K].
     """
-    a = polygon[:, None]
-    edge = polygon.roll(-1, 1)[:, None] - a
-    rel = points[None, :, None] - a
-    along = (rel * edge).sum(-1) / edge.square().sum(-1).clamp_min(1e-9)
-    away = rel - along.clamp(0, 1)[..., None] * edge
-    distance = away.square().sum(-1).amin(-1).sqrt()
-    above = rel[..., 1] >= 0
-    next_above = rel[..., 1] - edge[..., 1] >= 0
-    turn = edge[..., 0] * rel[..., 1] - edge[..., 1] * rel[..., 0]
-    crossed = torch.where(above & ~next_above, turn > 0, ~above & next_above & (turn < 0))
+    step = polygon.roll(-1, 1) - polygon
+    ax, ay = polygon[:, None, :, 0], polygon[:, None, :, 1]
+    ex, ey = step[:, None, :, 0], step[:, None, :, 1]
+    rx, ry = points[None, :, :1] - ax, points[None, :, 1:] - ay
+    inverse = 1 / (ex * ex + ey * ey).clamp_min(1e-9)
+    along = ((rx * ex + ry * ey) * inverse).clamp(0, 1)
+    distance = ((rx - along * ex).square() + (ry - along * ey).square()).amin(-1).sqrt()
+    # A ray to the right crosses the edge if its ends lie on either side and the point on its left.
+    above, turn = ry >= 0, ex * ry - ey * rx > 0
+    crossed = (above != (ry >= ey)) & (above == turn)
     inside = crossed.sum(-1) % 2 == 1
     return torch.where(inside, distance, -distance)
 

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from facefusion_cli.generators.mesh.gauss import smooth_large, smooth_small
+from facefusion_cli.generators.mesh.gauss import smooth_small
 from facefusion_cli.generators.mesh.model import LABELS
-from facefusion_cli.generators.mesh.plane import enlarge, shrink
+from facefusion_cli.generators.mesh.plane import SMALL_L, enlarge, shrink
 from facefusion_cli.generators.mesh.relight import borrowed_shine, light_gain, lip_shift
 from facefusion_cli.generators.mesh.skin import Skin
+from facefusion_cli.generators.mesh.warp import Maps
 from facefusion_cli.stages.colour import (
-    fit_colour,
+    fit_histogram,
+    fit_spread,
     fit_tone,
     lab_to_srgb,
     srgb_to_lab,
 )
 
-_LIP_SIGMA = 0.008
 _LEAST_WEIGHT = 0.15
 """Share of the face that must look like skin; with less, what looks like skin is not trusted."""
+_EYES_WIDER, _OTHERS_WIDER = 0.022 * SMALL_L, 0.010 * SMALL_L
+_WIDENING = 6.0
+"""A Gaussian times 6 is still 1 where an edge is one sigma away: it widens by about as much."""
+_LIPS = slice(LABELS.index("lips"), LABELS.index("lips") + 1)
 
 
 def skin_weight(area: Tensor, covered: Tensor, features: Tensor, likely: Tensor) -> Tensor:
@@ -43,7 +47,7 @@ def skin_weight(area: Tensor, covered: Tensor, features: Tensor, likely: Tensor)
 
 
 def feature_area(labels: Tensor) -> Tensor:
-    """Eyes, lips and brows on the small grid, widened so that no lash or lip counts as skin.
+    """Eyes, lips and brows on the small grid, softly widened: no lash or lip counts as skin.
 
     Args:
         labels: [F,4,80,80] shares, channel by LABELS.
@@ -51,12 +55,10 @@ def feature_area(labels: Tensor) -> Tensor:
     Returns:
         [F,1,80,80] 0..1.
     """
-    column = {name: labels[:, i : i + 1] for i, name in enumerate(LABELS)}
-    eyes = F.max_pool2d(column["eyes"], 5, 1, 2)
-    others = F.max_pool2d(
-        torch.maximum(torch.maximum(column["lips"], column["mouth"]), column["brows"]), 3, 1, 1
-    )
-    return torch.maximum(eyes, others)
+    eyes, mouth, lips, brows = torch.split(labels, 1, 1)
+    wide = smooth_small(eyes, _EYES_WIDER)
+    others = smooth_small(mouth + lips + brows, _OTHERS_WIDER)
+    return (_WIDENING * torch.maximum(wide, others)).clamp(0, 1)
 
 
 def match_to_target(
@@ -66,47 +68,48 @@ def match_to_target(
     own_skin: Skin,
     target_skin: Skin,
     area: Tensor,
-    covered: Tensor,
-    labels: Tensor,
+    maps: Maps,
+    soft_lips: Tensor,
 ) -> Tensor:
     """Colour, light and lips of the target for the warped source.
 
     Args:
-        method: "tone", "lab" or "hist".
-        face: [F,3,W,W] the warped source.
-        backdrop: [F,3,W,W] the warped target.
+        method: "tone", "lab", "hist" or "none".
+        face: [F,3,W,W] the warped source, Lab.
+        backdrop: [F,3,W,W] the warped target, sRGB.
         own_skin: The source's.
         target_skin: The target's.
         area: [F,1,80,80] signed distance inside the face's area.
-        covered: [F,1,80,80] coverage of the mesh.
-        labels: [F,4,W,W] by LABELS.
+        maps: Of the warp.
+        soft_lips: [F,1,W,W] the ring of the lips.
 
     Returns:
-        [F,3,W,W].
+        [F,3,W,W] sRGB.
     """
+    if method == "none":
+        return lab_to_srgb(face)
     size = face.shape[-1] * 8 // 5
-    small_face, small_target = shrink(face), shrink(backdrop)
-    own, target = srgb_to_lab(small_face), srgb_to_lab(small_target)
-    small_labels = shrink(labels)
-    features = feature_area(small_labels)
+    own, small_target = shrink(face), shrink(backdrop)
+    target = srgb_to_lab(small_target)
+    features = feature_area(maps.small_labels)
     likely = own_skin.likelihood(own) * target_skin.likelihood(target)
-    weight = skin_weight(area, covered, features, likely)
+    weight = skin_weight(area, maps.covered, features, likely)
 
-    soft_features = smooth_small(features, 1.0)
     tone = fit_tone(own, target, weight)
     if method == "tone":
-        matched = tone.lab(own, soft_features)
-        whole = tone.lab(srgb_to_lab(face), enlarge(soft_features, size))
+        matched = tone.lab(own, features)
+        whole = tone.lab(face, enlarge(features, size))
+    elif method == "lab":
+        spread = fit_spread(own, target, weight)
+        matched, whole = spread.lab(own), spread.lab(face)
     else:
-        colour = fit_colour(method, small_face, small_target, weight)
-        matched, whole = srgb_to_lab(colour(small_face)), srgb_to_lab(colour(face))
+        curves = fit_histogram(lab_to_srgb(own), small_target, weight)
+        matched, whole = curves.lab(own), curves.lab(face)
 
-    gain = light_gain(lab_to_srgb(matched), small_target, weight)
-    shine = borrowed_shine(target[:, :1], weight, tone) * (1 - soft_features)
-    lips = labels[:, LABELS.index("lips")][:, None]
-    relit = srgb_to_lab((lab_to_srgb(matched) * gain).clamp(0, 1))
-    shift = lip_shift(relit, target, shrink(lips))
-    soft_lips = smooth_large(lips, _LIP_SIGMA * size / 1.8)
+    small = lab_to_srgb(matched)
+    gain = light_gain(small, small_target, weight)
+    shift = lip_shift(srgb_to_lab(small * gain), target, maps.small_labels[:, _LIPS])
+    shine = borrowed_shine(target[:, :1], weight, tone) * (1 - features)
     whole = whole + shift * soft_lips
     whole[:, :1] += enlarge(shine, size)
-    return (lab_to_srgb(whole) * enlarge(gain, size)).clamp(0, 1)
+    return (lab_to_srgb(whole) * enlarge(gain, size)).clamp_max(1)

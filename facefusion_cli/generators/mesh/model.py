@@ -44,7 +44,7 @@ class FaceModel:
     aside: Tensor
     """[468] 0 in the middle of the face, 1 at its sides."""
     labels: Tensor
-    """[899,4] 0 or 1, triangle by LABELS; the last row, all 0, stands for no triangle."""
+    """[898,4] 0 or 1, triangle by LABELS."""
     skin: Tensor
     """[K,468] weights that take vertices to points of bare skin on cheeks and nose."""
     forehead: Tensor
@@ -95,8 +95,7 @@ def _labels(flat: Tensor, triangles: Tensor) -> Tensor:
         inside(LIPS_OUTER) & ~mouth,
         inside(BROW_LEFT, BROW_RIGHT),
     )
-    labels = torch.stack(columns, 1).float()
-    return torch.cat([labels, torch.zeros(1, len(LABELS))])
+    return torch.stack(columns, 1).float()
 
 
 def _hull(points: Tensor) -> Tensor:

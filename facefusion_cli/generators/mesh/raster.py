@@ -72,19 +72,20 @@ def _spans(corners: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def interpolate(
-    owner: Tensor, mesh: Tensor, values: Tensor, triangles: Tensor, size: int
+    owner: Tensor, mesh: Tensor, values: Tensor, flags: Tensor, triangles: Tensor, size: int
 ) -> Tensor:
-    """Values given at vertices, linear over each triangle, at every pixel of a raster.
+    """Values given at vertices, linear over each triangle, and flags of the triangles themselves.
 
     Args:
         owner: [F,size*size] of rasterise().
         mesh: [F,V,2 or 3] the pixels it was made from.
         values: [F,V,C].
+        flags: [T,D] constants of the triangles.
         triangles: [T,3].
         size: Side of the raster.
 
     Returns:
-        [F,C,size,size], 0 where there is no triangle.
+        [F,C+D,size,size] in channels-last memory, 0 where there is no triangle.
     """
     f, t, c = len(mesh), len(triangles), values.shape[-1]
     corners, at = mesh[:, triangles, :2], values[:, triangles]
@@ -96,13 +97,15 @@ def interpolate(
     along_x = (d1 * e2[..., 1:] - d2 * e1[..., 1:]) * inverse[..., None]
     along_y = (d2 * e1[..., :1] - d1 * e2[..., :1]) * inverse[..., None]
     # One row a triangle and a row of zeros for none, so that one gather serves every channel.
-    table = torch.cat([origin, at[:, :, 0], along_x, along_y], -1)
+    constants = flags.expand(f, -1, -1)
+    table = torch.cat([origin, at[:, :, 0], constants, along_x, along_y], -1)
     table = torch.nn.functional.pad(table, (0, 0, 0, 1)).view(f * (t + 1), -1)
     offset = torch.arange(f, device=mesh.device)[:, None] * (t + 1)
     rows = table.index_select(0, (owner + offset).view(-1)).view(f, size, size, -1)
     steps = torch.arange(size, device=mesh.device, dtype=mesh.dtype)
-    dx = steps[None, :] - rows[..., 0]
-    dy = steps[:, None] - rows[..., 1]
-    base, gx, gy = rows[..., 2:].unflatten(-1, (3, c)).unbind(-2)
-    dense: Tensor = base + gx * dx[..., None] + gy * dy[..., None]
+    dx = steps[None, :, None] - rows[..., :1]
+    dy = steps[:, None, None] - rows[..., 1:2]
+    dense = rows[..., 2 : 2 + c + flags.shape[1]].clone()
+    gx, gy = torch.split(rows[..., -2 * c :], c, -1)
+    dense[..., :c].addcmul_(gx, dx).addcmul_(gy, dy)
     return dense.permute(0, 3, 1, 2)

@@ -51,7 +51,8 @@ class PreparedSource:
         """[468,3] pixels of the texture."""
         self.facing = facing(self.mesh[None], model)[0]
         """[468] how far each vertex faces the camera."""
-        lab = srgb_to_lab(shrink(window(texture[None])))
+        texture_lab = srgb_to_lab(texture[None])
+        lab = shrink(window(texture_lab))
         small = to_small(self.mesh[None, :, :2], size)
         skin = measure_skin(lab, small, model)
         self.skin_median, self.skin_spread = skin.median[0], skin.spread[0]
@@ -61,15 +62,15 @@ class PreparedSource:
         inset = contour_inset(lab, small, skin)[0]
         self.sampled = pull_in(self.mesh[:, :2], inset * size / SPAN)
         """[468,2] pixels of the texture that each vertex is read at."""
-        self._texture = texture
-        self._blurred: dict[int, Tensor] = {size: texture}
+        self._texture = texture_lab
+        self._blurred: dict[int, Tensor] = {}
 
     def texture(self, size: int) -> Tensor:
-        """[3,T,T] the texture, blurred for crops of the given side so that shrinking is clean."""
+        """[3,T,T] Lab, blurred for crops of the given side so that shrinking is clean."""
         if size not in self._blurred:
             ratio = self.size / size
             sigma = _MINIFY_BLUR * math.sqrt(ratio * ratio - 1) if ratio > _MINIFY_FROM else 0.0
-            self._blurred[size] = smooth_large(self._texture[None], sigma)[0]
+            self._blurred[size] = smooth_large(self._texture, sigma).contiguous()[0]
         return self._blurred[size]
 
 

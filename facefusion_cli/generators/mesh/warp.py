@@ -10,6 +10,7 @@ from torch import Tensor
 
 from facefusion_cli.generators.mesh.gauss import smooth_large
 from facefusion_cli.generators.mesh.model import FaceModel
+from facefusion_cli.generators.mesh.plane import WINDOW_SPAN, shrink
 from facefusion_cli.generators.mesh.raster import interpolate, rasterise
 
 _SMOOTH = 0.004
@@ -18,24 +19,26 @@ _SMOOTH = 0.004
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Maps:
-    """Where the window's pixels come from. W is the window's side."""
+    """Where the window's pixels come from and what they show. W is the window's side."""
 
-    covered: Tensor
-    """[F,1,W,W] 1 under the mesh, else 0."""
-    labels: Tensor
-    """[F,4,W,W] 0 or 1, channel by model.LABELS."""
-    extra: Tensor
-    """[F,E,W,W] further values that were given at the vertices; 0 outside the mesh."""
     source: Tensor
     """[F,W,W,2] pixels of the source's texture."""
     shift: Tensor
     """[F,W,W,2] pixels from here to where the target's crop is read."""
+    labels: Tensor
+    """[F,4,W,W] 0 or 1, channel by LABELS."""
+    small_labels: Tensor
+    """[F,4,80,80] their shares on the small grid."""
+    covered: Tensor
+    """[F,1,80,80] share of each small pixel under the mesh."""
+    shown: Tensor
+    """[F,1,80,80] the visibility given at the vertices; 0 outside the mesh."""
 
 
 def make_maps(
-    shape: Tensor, target: Tensor, sampled: Tensor, extra: Tensor, size: int, model: FaceModel
+    shape: Tensor, target: Tensor, sampled: Tensor, shown: Tensor, size: int, model: FaceModel
 ) -> Maps:
-    """Both maps from one rasterisation.
+    """All maps from one rasterisation.
 
     The source's map is smoothed as a difference from a similarity, so that smoothing neither pulls
     it inwards at the outline nor changes it at all where the two shapes are alike.
@@ -44,7 +47,7 @@ def make_maps(
         shape: [F,468,3] the carried shape, window pixels.
         target: [F,468,2 or 3] the target's mesh, window pixels.
         sampled: [F,468,2] where each vertex is read in the source's texture.
-        extra: [F,468,E] values to interpolate as they are.
+        shown: [F,468] visibility, 0..1.
         size: The window's side W.
         model: The constants.
     """
@@ -52,19 +55,25 @@ def make_maps(
     linear, offset = _similarity(flat, sampled)
     residual = sampled - (flat @ linear.transpose(1, 2) + offset)
     owner = rasterise(shape, model.triangles, size)
-    values = torch.cat([residual, target[..., :2] - flat, extra], -1)
-    dense = interpolate(owner, flat, values, model.triangles, size)
-    covered = (owner < len(model.triangles)).view(-1, 1, size, size).float()
-    labels = model.labels[owner].view(-1, size, size, model.labels.shape[1]).permute(0, 3, 1, 2)
+    values = torch.cat([shown[..., None], residual, target[..., :2] - flat], -1)
+    flags = F.pad(model.labels, (1, 0), value=1.0)
+    dense = interpolate(owner, flat, values, flags, model.triangles, size)
+    labels = dense[:, 6:]
+    small = shrink(torch.cat([dense[:, :1], dense[:, 5:]], 1).contiguous())
 
-    # 6.25 % of L lie on either side of the face in the window.
-    sigma = _SMOOTH * size / 1.125
-    smooth = smooth_large(torch.cat([dense[:, :4], covered], 1), sigma)
+    # The two maps and, beside them, the coverage.
+    smooth = smooth_large(dense[:, 1:6], _SMOOTH * size / WINDOW_SPAN)
     rest = (smooth[:, :2] / smooth[:, 4:].clamp_min(1e-3)).permute(0, 2, 3, 1)
-    steps = torch.arange(size, device=shape.device, dtype=shape.dtype)
-    pixels = torch.stack(torch.meshgrid(steps, steps, indexing="xy"), -1).view(1, -1, 2)
+    shift = smooth[:, 2:4].permute(0, 2, 3, 1)
+    pixels = _pixels(size, shape.device).view(1, -1, 2)
     base = (pixels @ linear.transpose(1, 2) + offset).view(-1, size, size, 2)
-    return Maps(covered, labels, dense[:, 4:], base + rest, smooth[:, 2:4].permute(0, 2, 3, 1))
+    return Maps(base + rest, shift, labels, small[:, 2:], small[:, 1:2], small[:, :1])
+
+
+def _pixels(size: int, device: torch.device) -> Tensor:
+    """[size,size,2] x and y of every pixel."""
+    steps = torch.arange(size, device=device, dtype=torch.float32)
+    return torch.stack(torch.meshgrid(steps, steps, indexing="xy"), -1)
 
 
 def _similarity(moving: Tensor, fixed: Tensor) -> tuple[Tensor, Tensor]:
@@ -91,7 +100,8 @@ def read_source(texture: Tensor, where: Tensor) -> Tensor:
         [F,3,W,W].
     """
     f, h, w, _ = where.shape
-    grid = ((2 * where + 1) / texture.shape[-1] - 1).reshape(1, f * h, w, 2)
+    side = texture.shape[-1]
+    grid = (where * (2 / side) + (1 / side - 1)).reshape(1, f * h, w, 2)
     out = F.grid_sample(
         texture[None], grid, mode="bilinear", padding_mode="border", align_corners=False
     )
@@ -101,7 +111,5 @@ def read_source(texture: Tensor, where: Tensor) -> Tensor:
 def shift_target(window: Tensor, shift: Tensor) -> Tensor:
     """The target's window [F,3,W,W] read at each pixel plus its shift [F,W,W,2]."""
     size = window.shape[-1]
-    steps = torch.arange(size, device=window.device, dtype=window.dtype)
-    here = torch.stack(torch.meshgrid(steps, steps, indexing="xy"), -1)
-    grid = (2 * (here + shift) + 1) / size - 1
+    grid = (_pixels(size, window.device) + shift) * (2 / size) + (1 / size - 1)
     return F.grid_sample(window, grid, mode="bilinear", padding_mode="border", align_corners=False)
