@@ -9,6 +9,7 @@ from fractions import Fraction
 import av
 from av.container import OutputContainer
 from av.error import FFmpegError
+from av.stream import Disposition
 from av.video.stream import VideoStream
 
 from facefusion_cli.errors import EncoderRejected
@@ -52,6 +53,11 @@ class ClipEncoder:
     def span(self) -> Fraction:
         """Seconds from the first frame's time to the last's."""
         return (self._last - (self._first or 0)) * self._time_base
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """The tags the file should have."""
+        return self._copier.tags
 
     @property
     def audio_streams(self) -> int:
@@ -107,13 +113,17 @@ class ClipEncoder:
         stream = self._sink.add_stream(plan.codec, rate=plan.rate)
         assert isinstance(stream, VideoStream)
         configure(stream.codec_context, plan)
+        stream.metadata.update(self._copier.video_tags)
+        stream.disposition = Disposition.default
         self._video = stream
         sound = self._copier.start
         self._start = batch.pts[0] if sound is None else min(batch.pts[0], sound)
         self._copier.add_to(self._sink, self._start)
         self._step = max(round(1 / plan.rate / plan.time_base), 1)
         options = " ".join(f"{key} {value}" for key, value in plan.options.items())
-        self._report.facts["encoder"] = f"{plan.codec} {options} {plan.pixel_format}"
+        chosen = f"{plan.codec} {options} {plan.pixel_format}"
+        self._report.facts["encoder"] = chosen
+        self._report.note(f"encoder {chosen}")
 
     def _send(self, frame: av.VideoFrame, time: Fraction) -> None:
         tick = round((time - self._start) / self._time_base)

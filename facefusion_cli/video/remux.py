@@ -56,7 +56,15 @@ _TECHNICAL_TAGS = {
     "software",
     "handler_name",
     "vendor_id",
+    "timecode",
+    "bps",
+    "number_of_frames",
+    "number_of_bytes",
+    "_statistics_tags",
+    "_statistics_writing_app",
+    "_statistics_writing_date_utc",
 }
+"""Tags that describe the file or its streams as they were; Matroska adds a language to some."""
 _AAC_RATES = (96000, 88200, 64000, 48000, 44100, 32000, 24000, 22050, 16000, 12000, 11025, 8000)
 _AAC_LAYOUTS = {1: "mono", 2: "stereo", 3: "3.0", 4: "4.0", 5: "5.0", 6: "5.1", 8: "7.1"}
 _AAC_BITS_PER_CHANNEL = 96_000
@@ -134,6 +142,12 @@ class StreamCopier:
     def tags(self) -> dict[str, str]:
         """The clip's own tags, without those that describe the file they stand in."""
         return _own_tags(self._input.metadata)
+
+    @property
+    def video_tags(self) -> dict[str, str]:
+        """The tags of the clip's video stream: its language and title."""
+        stream = next((s for s in self._input.streams.video if not _is_cover(s)), None)
+        return {} if stream is None else _own_tags(stream.metadata)
 
     def add_to(self, sink: OutputContainer, shift: Fraction) -> None:
         """Adds streams, chapters and tags to an output whose header is not yet written.
@@ -320,7 +334,7 @@ def _codec_name(stream: Stream) -> str | None:
 
 
 def _own_tags(tags: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in tags.items() if key.lower() not in _TECHNICAL_TAGS}
+    return {k: v for k, v in tags.items() if k.lower().split("-")[0] not in _TECHNICAL_TAGS}
 
 
 def _is_cover(stream: Stream) -> bool:

@@ -198,6 +198,7 @@ class ClipWriter:
                 times = [p.pts for p in file.demux(video) if p.size and p.pts is not None]
                 assert video.time_base is not None
                 span = (max(times) - min(times)) * video.time_base if times else Fraction(0)
+                kept = {name.lower() for name in file.metadata}
         except (FFmpegError, IndexError) as error:
             raise self._unsound(f"it cannot be read back ({error})") from error
         if len(times) != encoder.frames:
@@ -206,6 +207,9 @@ class ClipWriter:
             raise self._unsound(f"{float(span):.3f} s instead of {float(encoder.span):.3f} s")
         if sound != encoder.audio_streams:
             raise self._unsound(f"{sound} audio streams instead of {encoder.audio_streams}")
+        lost = sorted(name for name in encoder.tags if name.lower() not in kept)
+        if lost:
+            self._report.warn(f"dropped: tags {', '.join(lost)}; {self._container} has no such")
 
     def _unsound(self, what: str) -> EncodeError:
         hint = "nothing was kept; the disk or the encoder is at fault"

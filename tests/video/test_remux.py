@@ -397,6 +397,33 @@ def test_tags_of_the_file_itself_are_not_copied(tmp_path: Path) -> None:
     assert not {"major_brand", "compatible_brands"} & set(tags)
 
 
+def test_tags_that_do_not_fit_are_said(tmp_path: Path) -> None:
+    clip = make_clip(tmp_path / "in.mkv", frames=4, metadata={"TITLE": "A clip", "MOOD": "calm"})
+    report = carry(clip, tmp_path / "out.mp4")
+    assert report.warnings == ["dropped: tags MOOD; mp4 has no such"]
+    assert carry(clip, tmp_path / "out.mkv").warnings == []
+    with av.open(tmp_path / "out.mp4") as file:
+        assert file.metadata["title"] == "A clip"
+        assert file.streams.video[0].disposition == Disposition.default
+
+
+def test_the_pictures_language_is_kept_and_statistics_are_not(tmp_path: Path) -> None:
+    with av.open(tmp_path / "in.mkv", "w") as sink:
+        stream = sink.add_stream("libx264", rate=25)
+        stream.width, stream.height = 64, 48
+        stream.metadata.update({"language": "swe", "title": "Bild", "BPS-eng": "1234"})
+        for i in range(3):
+            frame = av.VideoFrame(64, 48, "yuv420p")
+            frame.pts, frame.time_base = i, Fraction(1, 25)
+            sink.mux(stream.encode(frame))
+        sink.mux(stream.encode(None))
+    carry(tmp_path / "in.mkv", tmp_path / "out.mkv")
+    with av.open(tmp_path / "out.mkv") as file:
+        tags = file.streams.video[0].metadata
+    assert (tags["language"], tags["title"]) == ("swe", "Bild")
+    assert "BPS-eng" not in tags
+
+
 @pytest.mark.parametrize("out", ["out.mp4", "out.mkv"])
 def test_sound_and_picture_are_interleaved(tmp_path: Path, out: str) -> None:
     """A player that reads on never has to look far for the other stream."""
