@@ -438,6 +438,34 @@ def test_sound_and_picture_are_interleaved(tmp_path: Path, out: str) -> None:
             assert abs(latest["video"] - latest["audio"]) < Fraction(3, 2)
 
 
+def test_sound_is_read_only_as_far_as_the_picture_has_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a long clip's whole sound would wait in memory for its pictures."""
+    clip = make_clip(tmp_path / "in.mp4", frames=100, audio=True)
+    carried: list[Fraction] = []
+    monkeypatch.setattr(
+        remux.StreamCopier, "_carry", lambda self, p: carried.append(p.dts * p.time_base)
+    )
+    copier = remux.StreamCopier(clip.path, "mp4", Report())
+    try:
+        for time in (Fraction(0), Fraction(1), Fraction(5, 2)):
+            copier.copy_until(time)
+            assert time - Fraction(1, 40) < carried[-1] <= time
+        copier.copy_until(None)
+        assert len(carried) == len(packets(clip.path)[0])
+    finally:
+        copier.close()
+
+
+@pytest.mark.parametrize("codec", ["aac", "libopus"])
+def test_an_encoders_delay_does_not_move_the_picture(tmp_path: Path, codec: str) -> None:
+    clip = make_clip(tmp_path / "in.mkv", frames=10, audio=True, audio_codec=codec)
+    for out in ("out.mp4", "out.mkv"):
+        carry(clip, tmp_path / out)
+        assert read_file(tmp_path / out).pts[0] == 0
+
+
 def test_unknown_sound_is_dropped_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clip = make_clip(tmp_path / "in.mp4", frames=8, audio=True)
     monkeypatch.setattr(remux, "_codec_name", lambda stream: None)
