@@ -5,7 +5,7 @@ A new backend is one line in BACKENDS; a new kind of clip is one line in CLIPS.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -255,6 +255,30 @@ def test_other_chroma_grids_keep_luma_and_range(
         ideal = [np.rot90(p, clip.rotation // 90) for p in ideal]
         for plane, (got, put) in enumerate(zip(frame, ideal, strict=True)):
             assert np.abs(got.astype(int) - put).max() <= (near if plane == 0 else 4), plane
+
+
+def test_rows_stored_from_the_last_to_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some decoders hand out bottom-up pictures with a negative line size, as FFmpeg's vflip does."""
+
+    def bottom_up() -> Iterator[av.VideoFrame]:
+        graph = av.filter.Graph()
+        fmt = av.VideoFormat("yuv420p", 64, 48)
+        source = graph.add_buffer(width=64, height=48, format=fmt, time_base=Fraction(1, 25))
+        graph.link_nodes(source, graph.add("vflip"), graph.add("buffersink")).configure()
+        graph.vpush(frame_of("yuv420p", (64, 48), planes("yuv420p", (64, 48), 3)))
+        frame = graph.vpull()
+        assert frame.planes[0].line_size < 0
+        yield frame
+
+    clip = make_clip(tmp_path / "clip.mp4")
+    with open_reader(probe(clip.path), "pyav", Report()) as reader:
+        monkeypatch.setattr(reader, "_decoded", bottom_up)
+        (batch,) = reader.batches(1)
+    assert isinstance(batch, FrameBatch)
+    for got, put in zip(batch.planes, planes("yuv420p", (64, 48), 3), strict=True):
+        np.testing.assert_array_equal(got[0].numpy(), put[::-1])
 
 
 @pytest.mark.parametrize("rotation", [0, 90, 180, 270])
