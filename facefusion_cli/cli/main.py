@@ -34,8 +34,7 @@ app.command()(swap)
 app.command()(probe)
 app.command()(doctor)
 
-# typer.BadParameter, its base for usage errors, and the base of all: by way of typer, because typer
-# brings its own copy of click in some versions and uses the installed one in others.
+# The base of what the argument parser raises; it stands in a private module of typer.
 _ClickError = cast("type[Exception]", typer.BadParameter.__mro__[2])
 
 

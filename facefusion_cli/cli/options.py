@@ -264,7 +264,8 @@ def config_from(parameters: Mapping[str, Any]) -> Config:
     Raises:
         ConfigError: As load_config; a value given as a flag is named by the flag.
     """
-    profile, file = parameters["profile"], parameters["config"]
+    profile, given = parameters["profile"], parameters["config"]
+    file = None if given is None else Path(given)  # some versions of typer keep it as text here
     load_config(profile, file)  # an error of the profile or the file keeps their names
     flags: dict[str, dict[str, Any]] = {}
     for parameter, setting in SETTINGS.items():

@@ -150,7 +150,8 @@ def test_a_name_that_is_no_unicode_is_printed_as_it_is() -> None:
         "from facefusion_cli.cli.console import emit\n"
         "emit(os.fsdecode(b'clip\\xff.mp4'))\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True)
+    strict = os.environ | {"PYTHONIOENCODING": "utf-8:strict"}  # as in a UTF-8 locale
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, env=strict)
     assert (done.returncode, done.stdout) == (0, b"clip\xff.mp4\n"), done.stderr
 
 
