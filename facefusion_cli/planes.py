@@ -39,7 +39,6 @@ KR_KB = {"bt601": (0.299, 0.114), "bt709": (0.2126, 0.0722), "bt2020": (0.2627, 
 """Luma weights of red and blue (H.273 table 4); green has the rest."""
 
 TINY_FRAME = 320
-_Coefficients = tuple[tuple[float, float, float, float], ...]
 
 
 @lru_cache
@@ -310,12 +309,24 @@ def _region_codes(frames: FrameBatch, index: int, box: Box) -> Tensor:
 def _double(values: Tensor, axis: int) -> Tensor:
     """Twice as many samples along an axis, linear in each cell, the cell's mean unchanged."""
     n = values.shape[axis]
-    before = torch.cat([values.narrow(axis, 0, 1), values.narrow(axis, 0, n - 1)], axis)
-    after = torch.cat([values.narrow(axis, 1, n - 1), values.narrow(axis, n - 1, 1)], axis)
-    slope = (after - before).mul_(0.125)
+    slope = torch.zeros_like(values)
+    if n > 1:
+        torch.sub(
+            values.narrow(axis, 2, n - 2),
+            values.narrow(axis, 0, n - 2),
+            out=slope.narrow(axis, 1, n - 2),
+        )
+        for end, inward in ((0, 0), (n - 1, n - 2)):
+            slope.select(axis, end).copy_(
+                values.select(axis, inward + 1) - values.select(axis, inward)
+            )
+    slope *= 0.125
     shape = list(values.shape)
-    shape[axis] *= 2
-    return torch.stack([values - slope, values + slope], axis + 1).reshape(shape)
+    shape[axis : axis + 1] = [n, 2]
+    out = values.new_empty(shape)
+    torch.sub(values, slope, out=out.select(axis + 1, 0))
+    torch.add(values, slope, out=out.select(axis + 1, 1))
+    return out.flatten(axis, axis + 1)
 
 
 def _cell_means(values: Tensor, cell: tuple[int, int]) -> Tensor:
@@ -324,7 +335,12 @@ def _cell_means(values: Tensor, cell: tuple[int, int]) -> Tensor:
     h, w = values.shape[-2:]
     if w % sx or h % sy:
         values = F.pad(values[None], (0, -w % sx, 0, -h % sy), mode="replicate")[0]
-    return F.avg_pool2d(values[None], (sy, sx))[0] if cell != (1, 1) else values
+    # Sums of slices: on CPUs several times as fast as avg_pool2d.
+    if sy == 2:
+        values = values[:, 0::2] + values[:, 1::2]
+    if sx == 2:
+        values = values[:, :, 0::2] + values[:, :, 1::2]
+    return values / (sx * sy)
 
 
 def _planes_from_bgr_cpu(batch: BgrBatch) -> FrameBatch:
