@@ -101,7 +101,9 @@ def swap_clip(
     info = probe(target)
     total = info.frame_count_from_header
     with (
-        open_reader(info, config.runtime.decoder, report) as reader,
+        open_reader(
+            info, config.runtime.decoder, report, pin_memory=engine.device.is_cuda
+        ) as reader,
         ClipWriter(out, info, config, report) as writer,
     ):
         clip = engine.clip(source)
