@@ -126,6 +126,10 @@ def robust_weight(lab: Tensor, weight: Tensor) -> Tensor:
     return kept
 
 
+def _away_from_zero(x: Tensor) -> Tensor:
+    return torch.where(x < 0, x.clamp_max(-1.0), x.clamp_min(1.0))
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class ToneMap:
     """Carries one face's tones to another's mean without flattening or burning them.
@@ -154,7 +158,13 @@ class ToneMap:
         pull = 0.7 * smoothstep(lift, 7, 13)
         if features is not None:
             pull = pull * (1 - features)
-        return torch.cat([bent, chroma * (1 - pull)], 1) + self.target
+        chroma = chroma * (1 - pull) + self.target[:, 1:]
+        # Dark pixels (brows, lashes, nostrils) are nearly neutral; a shift that suits skin would
+        # turn black hair blue or red: there chroma is scaled, so that black stays black.
+        share = (self.target[:, 1:] / _away_from_zero(self.source[:, 1:])).clamp(0.5, 1.6)
+        dark = smoothstep(-centred[:, :1], 8, 30)
+        chroma = chroma + dark * (lab[:, 1:] * share - chroma)
+        return torch.cat([bent + self.target[:, :1], chroma], 1)
 
     def __call__(self, pixels: Tensor) -> Tensor:
         """Changes sRGB pixels."""
