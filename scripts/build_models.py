@@ -4,8 +4,7 @@
     python scripts/build_models.py --check    build beside them and compare byte for byte
 
 The packages are fetched with pip at one exact version and accepted at one exact sha256; nothing
-of them is installed. Running it again gives the same bytes. Needs what ffx needs and, for the two
-MediaPipe networks, the `tflite` package (2.18.0), which reads their file format.
+of them is installed. Running it again gives the same bytes. Needs nothing that ffx does not need.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ FACE_RECOGNITION_MODELS = Package(
 
 def retinaface_state(member: bytes) -> State:
     """From weights.py, whose WEIGHTS is an ONNX file as a bytes literal."""
-    nodes, tensors = read_onnx(_bytes_literal(member, "WEIGHTS"))
+    nodes, tensors = read_onnx(bytes_literal(member, "WEIGHTS"))
     convolutions = {_module_path(n): n for n in nodes if n.op == "Conv"}
 
     def conv(path: str) -> tuple[Array, Array]:
@@ -112,7 +111,7 @@ def retinaface_state(member: bytes) -> State:
     return state
 
 
-def _bytes_literal(source: bytes, name: str) -> bytes:
+def bytes_literal(source: bytes, name: str) -> bytes:
     """The value of `name = b"..."` in a Python file, without running it."""
     for statement in ast.parse(source).body:
         if isinstance(statement, ast.Assign):

@@ -1,14 +1,15 @@
 """Readers for the three formats in which the shipped networks were published.
 
-ONNX is read from its protobuf wire format and dlib's .dat from its own serialisation, so that
-building the models needs neither onnx nor dlib; a TFLite flatbuffer is read through the small
-`tflite` package. Each returns numpy arrays in fp32, in the order and layout of the source.
+ONNX is read from its protobuf wire format, TFLite from its FlatBuffers layout and dlib's .dat from
+its own serialisation, so that building the models needs none of those libraries. Each reader
+returns fp32 numpy arrays in the order and layout of the source.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -147,33 +148,82 @@ def read_onnx(data: bytes) -> tuple[list[OnnxNode], dict[str, Array]]:
 
 # ---- TFLite -------------------------------------------------------------------------------------
 
+TFLITE_FLOAT32 = 0
+"""TensorType of the schema."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlatTable:
+    """A FlatBuffers table: fields by number, as the schema orders them. Absent ones read as 0."""
+
+    data: bytes
+    at: int
+
+    def _field(self, number: int) -> int | None:
+        vtable = self.at - _scalar(self.data, self.at, "<i4")
+        slot = 4 + 2 * number
+        if slot >= _scalar(self.data, vtable, "<u2"):
+            return None
+        offset = _scalar(self.data, vtable + slot, "<u2")
+        return self.at + offset if offset else None
+
+    def integer(self, number: int, kind: str) -> int:
+        """A scalar field of a numpy type such as "<u4"."""
+        at = self._field(number)
+        return 0 if at is None else _scalar(self.data, at, kind)
+
+    def vector(self, number: int, kind: str) -> NDArray[Any]:
+        """A vector of scalars of a numpy type."""
+        at = self._field(number)
+        if at is None:
+            return np.empty(0, kind)
+        at += _scalar(self.data, at, "<u4")
+        count = _scalar(self.data, at, "<u4")
+        if at + 4 + count * np.dtype(kind).itemsize > len(self.data):
+            raise FormatError("flatbuffer vector reaches past the end")
+        return np.frombuffer(self.data, kind, count, at + 4)
+
+    def tables(self, number: int) -> list[FlatTable]:
+        """A vector of tables."""
+        at = self._field(number)
+        if at is None:
+            return []
+        first = at + _scalar(self.data, at, "<u4") + 4
+        offsets = self.vector(number, "<u4")
+        places = [first + 4 * i + int(o) for i, o in enumerate(offsets)]
+        return [FlatTable(self.data, place) for place in places]
+
+
+def _scalar(data: bytes, at: int, kind: str) -> int:
+    if not 0 <= at <= len(data) - np.dtype(kind).itemsize:
+        raise FormatError("flatbuffer points past its end")
+    return int(np.frombuffer(data, kind, 1, at)[0])
+
 
 def read_tflite(data: bytes, output: int) -> list[Array]:
     """Constant fp32 tensors that an output depends on, in execution order.
 
     Args:
-        data: The file.
+        data: The file. Field numbers below are those of TFLite's published schema.
         output: Which output of the model.
     """
-    import tflite
-
-    model = tflite.Model.GetRootAsModel(data, 0)
-    graph = model.Subgraphs(0)
-    needed = {int(graph.Outputs(output))}
+    if data[4:8] != b"TFL3":
+        raise FormatError("no TFLite model in these bytes")
+    model = FlatTable(data, _scalar(data, 0, "<u4"))
+    graph, buffers = model.tables(2)[0], model.tables(4)
+    tensors, outputs, operators = graph.tables(0), graph.vector(2, "<i4"), graph.tables(3)
+    needed = {int(outputs[output])}
     weights: list[Array] = []
     # Operators are stored so that each stands after those it reads: backwards finds them all.
-    for i in reversed(range(graph.OperatorsLength())):
-        op = graph.Operators(i)
-        if needed.isdisjoint(int(t) for t in op.OutputsAsNumpy()):
+    for operator in reversed(operators):
+        if needed.isdisjoint(int(t) for t in operator.vector(2, "<i4")):
             continue
-        inputs = [int(t) for t in op.InputsAsNumpy()]
+        inputs = [int(t) for t in operator.vector(1, "<i4")]
         needed.update(inputs)
-        for index in reversed(inputs):
-            tensor = graph.Tensors(index)
-            buffer = model.Buffers(tensor.Buffer())
-            if tensor.Type() == tflite.TensorType.FLOAT32 and buffer.DataLength():
-                raw = buffer.DataAsNumpy().tobytes()
-                weights.append(np.frombuffer(raw, "<f4").reshape(tensor.ShapeAsNumpy()))
+        for tensor in (tensors[i] for i in reversed(inputs)):
+            raw = buffers[tensor.integer(2, "<u4")].vector(0, "<u1")
+            if tensor.integer(1, "<i1") == TFLITE_FLOAT32 and raw.size:
+                weights.append(raw.view("<f4").reshape(tensor.vector(0, "<i4")))
     return weights[::-1]
 
 

@@ -64,7 +64,8 @@ class BlazeBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[N,inputs,H,W] to [N,outputs,H/stride,W/stride]."""
         y = self.pointwise(self.depthwise(x))
-        return self.act(add_shortcut(y, x, self.stride))
+        activated: Tensor = self.act(add_shortcut(y, x, self.stride))
+        return activated
 
 
 class Bottleneck(nn.Module):
@@ -84,4 +85,5 @@ class Bottleneck(nn.Module):
         """[N,inputs,H,W] to [N,outputs,H/stride,W/stride]."""
         y = self.squeeze_act(self.squeeze(x))
         y = self.expand(self.depthwise(y))
-        return self.act(add_shortcut(y, x, self.stride))
+        activated: Tensor = self.act(add_shortcut(y, x, self.stride))
+        return activated

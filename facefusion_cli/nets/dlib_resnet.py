@@ -86,4 +86,5 @@ class DlibResNet(nn.Module):
         """
         x = x * (255 / 256) - self.mean
         x = F.max_pool2d(F.relu_(self.stem(x)), 3, stride=2)
-        return self.embed(self.blocks(x).mean(dim=(2, 3)))
+        embedding: Tensor = self.embed(self.blocks(x).mean(dim=(2, 3)))
+        return embedding

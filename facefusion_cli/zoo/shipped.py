@@ -71,4 +71,4 @@ def _load(
     for parameter in net.parameters():
         parameter.requires_grad_(False)
     # torch's convolutions on CPUs run the depthwise networks up to twice as fast in this order.
-    return net.eval().to(device=device, memory_format=torch.channels_last)
+    return net.eval().to(device=device).to(memory_format=torch.channels_last)
