@@ -186,10 +186,10 @@ class _Level:
     making them costs as much as the arithmetic.
 
     Args:
-        cells: [F,2,h,w] with ring and even sides: 1 in the domain; the coupling to the fixed values
-            outside. The latter is worked out here on the finest level, where it equals the former.
+        cells: [F,2,h,w] with ring and even sides: 1 in the domain, and the coupling to the fixed
+            values outside; overwritten by the finest level, which works the latter out.
         channels: C of the unknowns.
-        wall: Whether the coupling is given.
+        wall: Whether the coupling is given, as on all coarser levels.
     """
 
     def __init__(self, cells: Tensor, channels: int, *, wall: bool = False) -> None:
