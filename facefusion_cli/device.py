@@ -34,12 +34,6 @@ class Device:
             return nullcontext()
         return torch.autocast(self.torch.type, dtype=_DTYPES[self.precision])  # type: ignore[return-value]
 
-    def fixed_shapes(self) -> AbstractContextManager[None]:
-        """CuDNN benchmark for a block whose shapes repeat all through a clip; off elsewhere."""
-        if not self.is_cuda:
-            return nullcontext()
-        return torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=True)  # type: ignore[no-any-return]
-
 
 def choose_device(config: RuntimeConfig) -> Device:
     """The device and precision a run uses.

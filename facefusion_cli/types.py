@@ -316,7 +316,8 @@ class SwappedCrops:
     """What a generator returns for a FaceCrops of F faces and side S."""
 
     pixels: Tensor
-    """[F,3,S,S] the new face, RGB 0..1; defined wherever mask > 0."""
+    """[F,3,S,S] the new face, RGB 0..1; real wherever mask > 0 and one pixel beyond (Poisson takes
+    differences across the rim), finite everywhere."""
     backdrop: Tensor
     """[F,3,S,S] what the new face is blended onto: the target's crop, or the target's crop warped
     to the new shape. Equal to the target's crop where touched is 0."""
