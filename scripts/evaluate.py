@@ -91,6 +91,16 @@ def around_face(picture: Image, mesh: Array) -> Image:
     return picture[y0:y1, x0:x1]
 
 
+def gallery_for(target: str, people: Mapping[str, tuple[Array, Array]]) -> dict[str, Array]:
+    """One vector a person, of photos that went into no result: smiling, the target's neutral.
+
+    Args:
+        target: Whose smiling photo the result was made of.
+        people: Person -> vectors of the neutral and the smiling photo.
+    """
+    return {p: neutral if p == target else smiling for p, (neutral, smiling) in people.items()}
+
+
 def nearest(vector: Array, gallery: Mapping[str, Array]) -> str:
     """The name of the gallery's vector that is nearest by L2 distance."""
     return min(gallery, key=lambda name: float(np.linalg.norm(vector - gallery[name])))
@@ -240,7 +250,8 @@ def evaluate(
         pair = Pair(source, target, round(seconds, 4), found is not None)
         if found is not None:
             vector, mesh = found
-            gallery = {p: looks[p != target][0] for p, looks in known.items()}
+            vectors = {p: (looks[0][0], looks[1][0]) for p, looks in known.items()}
+            gallery = gallery_for(target, vectors)
             pair = Pair(
                 source,
                 target,

@@ -95,6 +95,12 @@ def test_the_nearest_is_the_nearest() -> None:
     assert evaluate.nearest(np.array([-0.6, 0.0]), gallery) == "c"
 
 
+def test_the_gallery_holds_no_photo_that_a_result_was_made_of() -> None:
+    people = {p: (np.array([i, 0.0]), np.array([i, 1.0])) for i, p in enumerate("abc")}
+    gallery = evaluate.gallery_for("b", people)
+    assert {p: v.tolist() for p, v in gallery.items()} == {"a": [0, 1], "b": [1, 0], "c": [2, 1]}
+
+
 def test_people_need_both_photos(tmp_path: Path) -> None:
     for name in ("x_1_neutral", "x_1_smiling", "x_2_neutral", "x_3_smiling"):
         (tmp_path / f"{name}.jpg").touch()
