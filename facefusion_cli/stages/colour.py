@@ -134,9 +134,11 @@ def _away_from_zero(x: Tensor) -> Tensor:
 class ToneMap:
     """Carries one face's tones to another's mean without flattening or burning them.
 
-    Lightness is scaled about the mean by a power of the two means' ratio (a darker face has less
-    contrast in Lab than a lighter one under the same light) and bent softly above +10; chroma gets
-    the other's mean and, within limits, its spread.
+    Lightness is scaled about the mean by a power of the two means' ratio: a darker face has less
+    contrast in Lab than a lighter one under the same light. Skin is never given much more contrast
+    than the other's skin shows, so that hard light in one photo does not become blotches in
+    another; eyes, lips and brows keep theirs. Highlights are bent softly, and so are shadows that
+    a lighter face would not show. Chroma gets the other's mean and, within limits, its spread.
     """
 
     source: Tensor
@@ -144,27 +146,24 @@ class ToneMap:
     target: Tensor
     """[F,3,1,1] mean Lab to be reached."""
     slope: Tensor
-    """[F,1,1,1] of lightness."""
+    """[F,1,1,1] of lightness on features."""
+    skin_slope: Tensor
+    """[F,1,1,1] of lightness on skin, at most slope."""
     gain: Tensor
     """[F,2,1,1] of a and b."""
 
     def lab(self, lab: Tensor, features: Tensor | None = None) -> Tensor:
-        """Changes Lab pixels; features [F,1,H,W] 0..1 (eyes, lips, brows) keep their own hue."""
-        centred = lab - self.source
-        lift = centred[:, :1] * self.slope
-        bent = lift - 0.6 * (lift - 10).clamp_min(0)
-        chroma = centred[:, 1:] * self.gain
+        """Changes Lab pixels; features [F,1,H,W] 0..1 are eyes, lips and brows."""
+        lightness, chroma = lab[:, :1] - self.source[:, :1], lab[:, 1:] - self.source[:, 1:]
+        skin = torch.ones_like(lightness) if features is None else 1 - features
+        raised = lightness * self.slope
+        lift = raised + lightness * (self.skin_slope - self.slope) * skin
+        lighter = smoothstep(self.target[:, :1] - self.source[:, :1], 5, 25)
+        shadow = (-8 - lift).clamp_min(0) * skin
+        bent = lift - 0.6 * (lift - 10).clamp_min(0) + 0.5 * lighter * shadow
         # Highlights that the bend compressed would otherwise keep their paleness and look grey.
-        pull = 0.7 * smoothstep(lift, 7, 13)
-        if features is not None:
-            pull = pull * (1 - features)
-        chroma = chroma * (1 - pull) + self.target[:, 1:]
-        # Dark pixels (brows, lashes, nostrils) are nearly neutral; a shift that suits skin would
-        # turn black hair blue or red: there chroma is scaled, so that black stays black.
-        share = (self.target[:, 1:] / _away_from_zero(self.source[:, 1:])).clamp(0.5, 1.6)
-        dark = smoothstep(-centred[:, :1], 8, 30)
-        chroma = chroma + dark * (lab[:, 1:] * share - chroma)
-        return torch.cat([bent + self.target[:, :1], chroma], 1)
+        pull = 0.8 * smoothstep(raised, 7, 13) * skin
+        return torch.cat([bent, chroma * self.gain * (1 - pull)], 1) + self.target
 
     def __call__(self, pixels: Tensor) -> Tensor:
         """Changes sRGB pixels."""
@@ -177,8 +176,9 @@ def fit_tone(lab: Tensor, reference: Tensor, weight: Tensor) -> ToneMap:
     target, target_std = statistics(reference, weight)
     ratio = (target[:, :1] + 16) / (source[:, :1] + 16)
     slope = torch.where(ratio >= 1, ratio**0.5, ratio**0.75).clamp(0.45, 1.5)
-    gain = (target_std[:, 1:] / source_std[:, 1:].clamp_min(0.1)).clamp(0.7, 1.3)
-    return ToneMap(source, target, slope, gain)
+    spread = target_std / source_std.clamp_min(0.1)
+    skin_slope = torch.minimum(slope, (1.2 * spread[:, :1]).clamp_min(0.55))
+    return ToneMap(source, target, slope, skin_slope, spread[:, 1:].clamp(0.7, 1.3))
 
 
 @dataclass(frozen=True, slots=True, repr=False)

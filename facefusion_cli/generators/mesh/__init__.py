@@ -34,7 +34,7 @@ from facefusion_cli.generators.mesh.plane import (
     to_small,
     window,
 )
-from facefusion_cli.generators.mesh.skin import Skin, measure_skin
+from facefusion_cli.generators.mesh.skin import measure_skin
 from facefusion_cli.generators.mesh.source import PreparedSource
 from facefusion_cli.generators.mesh.warp import make_maps, read_source, shift_target
 from facefusion_cli.stages.colour import srgb_to_lab
@@ -116,11 +116,7 @@ class MeshGenerator:
         )
         area = face_area(to_small(shape[..., :2], size), hairline, model)
         mask = face_mask(area, maps.covered, maps.shown)
-        own_skin = Skin(
-            torch.stack([s.skin_median for s in sources]),
-            torch.stack([s.skin_spread for s in sources]),
-        )
-        face = match_to_target(self._colour, face, backdrop, own_skin, skin, area, maps, lips)
+        face = match_to_target(self._colour, face, backdrop, skin, area, maps, lips)
 
         # The target's eyes, and its mouth where that is open.
         mask = enlarge(mask, size) * (1 - eyes) * (1 - mouth * mouth_opening(target, longest))
@@ -140,11 +136,11 @@ def _own(prepared: object) -> PreparedSource:
 
 
 def _read_all(sources: Sequence[PreparedSource], where: Tensor, size: int) -> Tensor:
-    """The sources' colours at [F,W,W,2], Lab; a call for each different source."""
+    """The sources' textures at [F,W,W,2]; a call for each different source."""
     distinct = {id(s): s for s in sources}
     if len(distinct) == 1:
         return read_source(sources[0].texture(size), where)
-    out = torch.empty(len(where), 3, *where.shape[1:3], device=where.device)
+    out = torch.empty(len(where), 4, *where.shape[1:3], device=where.device)
     for key, source in distinct.items():
         rows = [i for i, s in enumerate(sources) if id(s) == key]
         out[rows] = read_source(source.texture(size), where[rows])

@@ -37,10 +37,11 @@ def measure_hairline(lab: Tensor, mesh: Tensor, skin: Skin, model: FaceModel) ->
     """
     points = model.forehead @ mesh
     grid = sample_small(lab, points).view(len(lab), 3, HAIR_COLUMNS, HAIR_ROWS)
-    chroma = torch.hypot(grid[:, 1:2], grid[:, 2:])
-    typical = torch.hypot(skin.median[:, 1:2], skin.median[:, 2:])
-    shine = (grid[:, :1] > skin.median[:, :1]) & (chroma < typical)
-    bad = ((skin.likelihood(grid, _DARK) < 0.5) & ~shine).float()
+    x = points[..., 0].view(-1, 1, HAIR_COLUMNS, HAIR_ROWS)
+    typical = skin.expected(x)
+    paler = torch.hypot(grid[:, 1:2], grid[:, 2:]) < torch.hypot(typical[:, 1:2], typical[:, 2:])
+    shine = (grid[:, :1] > typical[:, :1]) & paler
+    bad = ((skin.likelihood(grid, x, _DARK) < 0.5) & ~shine).float()
     bad = F.avg_pool2d(F.pad(bad, (1, 1, 1, 1), mode="replicate"), 3, 1)[:, 0] > 0.5
     t = torch.linspace(0, 2, HAIR_ROWS, device=lab.device)
     first = torch.where(bad & (t >= _LOWEST_BAD), t, 2 + _MARGIN).amin(-1)

@@ -9,7 +9,7 @@ from facefusion_cli.generators.mesh.gauss import smooth_small
 from facefusion_cli.generators.mesh.model import LABELS
 from facefusion_cli.generators.mesh.plane import SMALL_L, enlarge, shrink
 from facefusion_cli.generators.mesh.relight import borrowed_shine, light_gain, lip_shift
-from facefusion_cli.generators.mesh.skin import Skin
+from facefusion_cli.generators.mesh.skin import Skin, columns
 from facefusion_cli.generators.mesh.warp import Maps
 from facefusion_cli.stages.colour import (
     fit_histogram,
@@ -21,6 +21,7 @@ from facefusion_cli.stages.colour import (
 
 _LEAST_WEIGHT = 0.15
 """Share of the face that must look like skin; with less, what looks like skin is not trusted."""
+_SHADE_WEIGHT = 0.4
 _EYES_WIDER, _OTHERS_WIDER = 0.022 * SMALL_L, 0.010 * SMALL_L
 _WIDENING = 6.0
 """A Gaussian times 6 is still 1 where an edge is one sigma away: it widens by about as much."""
@@ -65,8 +66,7 @@ def match_to_target(
     method: str,
     face: Tensor,
     backdrop: Tensor,
-    own_skin: Skin,
-    target_skin: Skin,
+    skin: Skin,
     area: Tensor,
     maps: Maps,
     soft_lips: Tensor,
@@ -75,10 +75,9 @@ def match_to_target(
 
     Args:
         method: "tone", "lab", "hist" or "none".
-        face: [F,3,W,W] the warped source, Lab.
+        face: [F,4,W,W] the warped source, Lab and how likely it is skin.
         backdrop: [F,3,W,W] the warped target, sRGB.
-        own_skin: The source's.
-        target_skin: The target's.
+        skin: The target's.
         area: [F,1,80,80] signed distance inside the face's area.
         maps: Of the warp.
         soft_lips: [F,1,W,W] the ring of the lips.
@@ -87,13 +86,17 @@ def match_to_target(
         [F,3,W,W] sRGB.
     """
     if method == "none":
-        return lab_to_srgb(face)
+        return lab_to_srgb(face[:, :3])
     size = face.shape[-1] * 8 // 5
-    own, small_target = shrink(face), shrink(backdrop)
+    small_face, small_target = shrink(face), shrink(backdrop)
+    face, own, own_likely = face[:, :3], small_face[:, :3], small_face[:, 3:]
     target = srgb_to_lab(small_target)
     features = feature_area(maps.small_labels)
-    likely = own_skin.likelihood(own) * target_skin.likelihood(target)
-    weight = skin_weight(area, maps.covered, features, likely)
+    likely = skin.likelihood(target, columns(target.device))
+    weight = skin_weight(area, maps.covered, features, own_likely * likely)
+    # Light is also compared, at less weight, where the source's skin lies in deep shade.
+    shaded = _SHADE_WEIGHT + (1 - _SHADE_WEIGHT) * own_likely
+    lit = skin_weight(area, maps.covered, features, shaded * likely)
 
     tone = fit_tone(own, target, weight)
     if method == "tone":
@@ -107,7 +110,7 @@ def match_to_target(
         matched, whole = curves.lab(own), curves.lab(face)
 
     small = lab_to_srgb(matched)
-    gain = light_gain(small, small_target, weight)
+    gain = light_gain(small, small_target, lit)
     shift = lip_shift(srgb_to_lab(small * gain), target, maps.small_labels[:, _LIPS])
     shine = borrowed_shine(target[:, :1], weight, tone) * (1 - features)
     whole = whole + shift * soft_lips

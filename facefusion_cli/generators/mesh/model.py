@@ -46,7 +46,8 @@ class FaceModel:
     labels: Tensor
     """[898,4] 0 or 1, triangle by LABELS."""
     skin: Tensor
-    """[K,468] weights that take vertices to points of bare skin on cheeks and nose."""
+    """[K,468] weights that take vertices to points of bare skin on cheeks and nose, ordered from
+    the subject's right to the left."""
     forehead: Tensor
     """[41*25,468] weights that take vertices to the forehead grid, column by column, brow first."""
     carry: Tensor

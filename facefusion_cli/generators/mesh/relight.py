@@ -16,7 +16,7 @@ from facefusion_cli.generators.mesh.plane import SMALL_L
 from facefusion_cli.stages.colour import ToneMap, smoothstep, srgb_to_linear, statistics
 
 _LUMINANCE_SIGMA, _CHROMA_SIGMA = 0.20 * SMALL_L, 0.30 * SMALL_L
-_LOWEST, _HIGHEST = math.log(0.6), math.log(1.7)
+_LOWEST, _HIGHEST = math.log(0.6), math.log(2.2)
 _DISPLAY_GAMMA = 2.2
 _SHINE_SIGMA, _SHINE_BASE_SIGMA = 0.025 * SMALL_L, 0.15 * SMALL_L
 

@@ -16,12 +16,14 @@ from facefusion_cli.generators.mesh.model import FaceModel
 from facefusion_cli.generators.mesh.plane import (
     SMALL_L,
     SPAN,
+    factor,
+    origin,
     sample_small,
     shrink,
     to_small,
     window,
 )
-from facefusion_cli.generators.mesh.skin import Skin, measure_skin
+from facefusion_cli.generators.mesh.skin import Skin, columns, measure_skin
 from facefusion_cli.generators.mesh.vertices import FACE_CENTRE, OVAL
 from facefusion_cli.stages.colour import srgb_to_lab
 from facefusion_cli.types import SourcePhoto
@@ -55,18 +57,18 @@ class PreparedSource:
         lab = shrink(window(texture_lab))
         small = to_small(self.mesh[None, :, :2], size)
         skin = measure_skin(lab, small, model)
-        self.skin_median, self.skin_spread = skin.median[0], skin.spread[0]
-        """[3,1,1] Lab."""
         self.hairline = measure_hairline(lab, small, skin, model)[0]
         """[41]."""
         inset = contour_inset(lab, small, skin)[0]
         self.sampled = pull_in(self.mesh[:, :2], inset * size / SPAN)
         """[468,2] pixels of the texture that each vertex is read at."""
-        self._texture = texture_lab
+        place = torch.arange(size, device=lab.device).float() - origin(size)
+        x = ((place + 0.5) / factor(size) - 0.5).view(1, 1, 1, -1)
+        self._texture = torch.cat([texture_lab, skin.likelihood(texture_lab, x)], 1)
         self._blurred: dict[int, Tensor] = {}
 
     def texture(self, size: int) -> Tensor:
-        """[3,T,T] Lab, blurred for crops of the given side so that shrinking is clean."""
+        """[4,T,T] Lab and how likely it is skin, blurred for crops of the given side so that shrinking is clean."""
         if size not in self._blurred:
             ratio = self.size / size
             sigma = _MINIFY_BLUR * math.sqrt(ratio * ratio - 1) if ratio > _MINIFY_FROM else 0.0
@@ -135,7 +137,9 @@ def contour_inset(lab: Tensor, mesh: Tensor, skin: Skin) -> Tensor:
     depth = torch.arange(0, _REACH + _STEP / 2, _STEP, device=lab.device)
     points = rim[:, :, None] + inwards[:, :, None] * (depth * SMALL_L)[:, None]
     f, n, k = points.shape[:3]
-    likely = sample_small(skin.likelihood(lab), points.reshape(f, n * k, 2)).view(f, n, k)
+    likely = sample_small(
+        skin.likelihood(lab, columns(lab.device)), points.reshape(f, n * k, 2)
+    ).view(f, n, k)
     bad = (likely < 0.4).any(-1)
     good = likely >= 0.4
     run = good[..., :-2] & good[..., 1:-1] & good[..., 2:]

@@ -93,11 +93,11 @@ def read_source(texture: Tensor, where: Tensor) -> Tensor:
     """Pixels of one texture for a whole group of faces.
 
     Args:
-        texture: [3,T,T].
+        texture: [C,T,T].
         where: [F,W,W,2] pixels of the texture.
 
     Returns:
-        [F,3,W,W].
+        [F,C,W,W].
     """
     f, h, w, _ = where.shape
     side = texture.shape[-1]
@@ -105,7 +105,7 @@ def read_source(texture: Tensor, where: Tensor) -> Tensor:
     out = F.grid_sample(
         texture[None], grid, mode="bilinear", padding_mode="border", align_corners=False
     )
-    return out.view(3, f, h, w).transpose(0, 1)
+    return out.view(-1, f, h, w).transpose(0, 1)
 
 
 def shift_target(window: Tensor, shift: Tensor) -> Tensor:
