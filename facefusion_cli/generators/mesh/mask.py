@@ -14,6 +14,8 @@ from facefusion_cli.generators.mesh.vertices import LIP_BOTTOM, LIP_TOP, OVAL_LO
 from facefusion_cli.stages.colour import smoothstep
 
 _ERODE, _FEATHER = 0.02 * SMALL_L, 0.02 * SMALL_L
+_FOREHEAD_ERODE, _FOREHEAD_FEATHER = 0.03 * SMALL_L, 0.035 * SMALL_L
+"""Across the forehead two skins meet on open ground, not at a cheek's edge: softer."""
 _EDGE_ERODE, _EDGE_FEATHER = 0.015 * SMALL_L, 0.015 * SMALL_L
 """The same for the mesh's own silhouette, which on turned heads cuts into the outline."""
 _FADE = 0.012 * SMALL_L
@@ -21,15 +23,16 @@ _COARSE = 2
 """The distance to the outline is computed on every other small pixel: it has no detail."""
 
 
-def distance_inside(polygon: Tensor, points: Tensor) -> Tensor:
-    """Signed distance to closed polygons, positive inside.
+def distances_inside(polygon: Tensor, points: Tensor, split: int) -> tuple[Tensor, Tensor]:
+    """Signed distances to two parts of closed polygons, positive inside the whole polygon.
 
     Args:
         polygon: [F,N,2].
         points: [K,2].
+        split: Edges before this number are the first part.
 
     Returns:
-        [F,K].
+        [F,K] to the first and to the second part.
     """
     step = polygon.roll(-1, 1) - polygon
     ax, ay = polygon[:, None, :, 0], polygon[:, None, :, 1]
@@ -37,16 +40,19 @@ def distance_inside(polygon: Tensor, points: Tensor) -> Tensor:
     rx, ry = points[None, :, :1] - ax, points[None, :, 1:] - ay
     inverse = 1 / (ex * ex + ey * ey).clamp_min(1e-9)
     along = ((rx * ex + ry * ey) * inverse).clamp(0, 1)
-    distance = ((rx - along * ex).square() + (ry - along * ey).square()).amin(-1).sqrt()
+    squared = (rx - along * ex).square() + (ry - along * ey).square()
     # A ray to the right crosses the edge if its ends lie on either side and the point on its left.
     above, turn = ry >= 0, ex * ry - ey * rx > 0
     crossed = (above != (ry >= ey)) & (above == turn)
-    inside = crossed.sum(-1) % 2 == 1
-    return torch.where(inside, distance, -distance)
+    sign = 2.0 * (crossed.sum(-1) % 2) - 1
+    return (
+        squared[..., :split].amin(-1).sqrt() * sign,
+        squared[..., split:].amin(-1).sqrt() * sign,
+    )
 
 
 def face_area(shape: Tensor, hairline: Tensor, model: FaceModel) -> Tensor:
-    """Signed distance, in small pixels, to the area that is swapped.
+    """The area that is swapped, by its distance to the outline.
 
     Args:
         shape: [F,468,2] small pixels.
@@ -54,7 +60,8 @@ def face_area(shape: Tensor, hairline: Tensor, model: FaceModel) -> Tensor:
         model: The constants.
 
     Returns:
-        [F,1,80,80], positive inside.
+        [F,2,80,80] small pixels, positive inside: to the outline from temple round the chin to
+        temple, and to the line across the forehead.
     """
     row = forehead_row(shape, hairline, model)[:, ::2]
     # The outline runs from the image's right temple round the chin to the left one; the forehead
@@ -63,7 +70,7 @@ def face_area(shape: Tensor, hairline: Tensor, model: FaceModel) -> Tensor:
     n = SMALL // _COARSE
     steps = torch.arange(n, device=shape.device, dtype=shape.dtype) * _COARSE + (_COARSE - 1) / 2
     points = torch.stack(torch.meshgrid(steps, steps, indexing="xy"), -1).reshape(-1, 2)
-    coarse = distance_inside(polygon, points).view(-1, 1, n, n)
+    coarse = torch.stack(distances_inside(polygon, points, len(OVAL_LOW)), 1).view(-1, 2, n, n)
     return F.interpolate(coarse, scale_factor=_COARSE, mode="bilinear", align_corners=False)
 
 
@@ -74,20 +81,22 @@ def face_mask(area: Tensor, covered: Tensor, shown: Tensor) -> Tensor:
     to it; the distance is known, so no pixels need to be eroded.
 
     Args:
-        area: [F,1,80,80] signed distance of face_area().
+        area: [F,2,80,80] signed distances of face_area().
         covered: [F,1,80,80] coverage of the mesh, 0..1.
         shown: [F,1,80,80] 0..1, what the source's photo shows of each place.
 
     Returns:
         [F,1,80,80].
     """
-    outline = torch.special.ndtr((area - _ERODE) / _FEATHER)
+    outline = torch.special.ndtr((area[:, :1] - _ERODE) / _FEATHER)
+    forehead = torch.special.ndtr((area[:, 1:] - _FOREHEAD_ERODE) / _FOREHEAD_FEATHER)
     soft = smooth_small(covered, _EDGE_FEATHER).clamp(1e-6, 1 - 1e-6)
     silhouette = torch.special.ndtr(torch.special.ndtri(soft) - _EDGE_ERODE / _EDGE_FEATHER)
     # Smoothed under the coverage, so that the outside does not count as hidden.
     fade = smooth_small(torch.cat([shown * covered, covered], 1), _FADE)
     fade = fade[:, :1] / fade[:, 1:].clamp_min(1e-3)
-    return torch.minimum(outline, silhouette) * fade * edge_ramp(area.device)
+    edge = torch.minimum(torch.minimum(outline, forehead), silhouette)
+    return edge * fade * edge_ramp(area.device)
 
 
 def touched_area(covered: Tensor) -> Tensor:

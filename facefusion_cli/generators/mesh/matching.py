@@ -32,7 +32,7 @@ def skin_weight(area: Tensor, covered: Tensor, features: Tensor, likely: Tensor)
     """Where colours are compared: bare skin of both faces inside the mask.
 
     Args:
-        area: [F,1,80,80] signed distance inside the face's area.
+        area: [F,2,80,80] signed distances inside the face's area.
         covered: [F,1,80,80] coverage of the mesh.
         features: [F,1,80,80] eyes, lips and brows.
         likely: [F,1,80,80] how likely both faces show skin.
@@ -40,7 +40,8 @@ def skin_weight(area: Tensor, covered: Tensor, features: Tensor, likely: Tensor)
     Returns:
         [F,1,80,80].
     """
-    weight = (area + 0.5).clamp(0, 1) * covered * (1 - features)
+    inside = (area.amin(1, keepdim=True) + 0.5).clamp(0, 1)
+    weight = inside * covered * (1 - features)
     bare = weight * likely
     total = weight.sum((2, 3), keepdim=True)
     enough = bare.sum((2, 3), keepdim=True) >= _LEAST_WEIGHT * total
@@ -78,7 +79,7 @@ def match_to_target(
         face: [F,4,W,W] the warped source, Lab and how likely it is skin.
         backdrop: [F,3,W,W] the warped target, sRGB.
         skin: The target's.
-        area: [F,1,80,80] signed distance inside the face's area.
+        area: [F,2,80,80] signed distances inside the face's area.
         maps: Of the warp.
         soft_lips: [F,1,W,W] the ring of the lips.
 

@@ -68,7 +68,14 @@ class PreparedSource:
         self._blurred: dict[int, Tensor] = {}
 
     def texture(self, size: int) -> Tensor:
-        """[4,T,T] Lab and how likely it is skin, blurred for crops of the given side so that shrinking is clean."""
+        """What a crop of the given side reads: blurred so that shrinking it is clean.
+
+        Args:
+            size: Side of the crop.
+
+        Returns:
+            [4,T,T] Lab and how likely it is skin.
+        """
         if size not in self._blurred:
             ratio = self.size / size
             sigma = _MINIFY_BLUR * math.sqrt(ratio * ratio - 1) if ratio > _MINIFY_FROM else 0.0
