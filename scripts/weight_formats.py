@@ -210,8 +210,11 @@ def read_tflite(data: bytes, output: int) -> list[Array]:
     if data[4:8] != b"TFL3":
         raise FormatError("no TFLite model in these bytes")
     model = FlatTable(data, _scalar(data, 0, "<u4"))
-    graph, buffers = model.tables(2)[0], model.tables(4)
-    tensors, outputs, operators = graph.tables(0), graph.vector(2, "<i4"), graph.tables(3)
+    graphs, buffers = model.tables(2), model.tables(4)
+    if not graphs or not buffers:
+        raise FormatError("a TFLite model without graph or buffers")
+    tensors, outputs = graphs[0].tables(0), graphs[0].vector(2, "<i4")
+    operators = graphs[0].tables(3)
     needed = {int(outputs[output])}
     weights: list[Array] = []
     # Operators are stored so that each stands after those it reads: backwards finds them all.

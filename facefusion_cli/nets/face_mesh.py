@@ -49,8 +49,10 @@ class FaceMesh(nn.Module):
             x: [N,3,192,192] RGB 0..1.
 
         Returns:
-            points: [N,468,3] x, y in crop pixels (0..192, not clipped) and z on the same scale,
-                relative to the head's centre, smaller towards the viewer.
+            points: [N,468,3] x, y in crop pixels, not clipped, pixel centres at whole numbers
+                (mirrored crops give points symmetric about 95.3; 95.5 would be exact, and 96 if
+                pixels counted from their edge), and z on the same scale, relative to the head's
+                centre, smaller towards the viewer.
             score: [N] logit that the crop holds a face; sigmoid makes it a probability.
         """
         x = self.trunk(self.stem(x))

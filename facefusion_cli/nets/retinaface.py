@@ -134,7 +134,7 @@ def anchors(height: int, width: int, device: torch.device | str = "cpu") -> Tens
     """The anchors of an input size: [A,4] centre x, y, width, height in input pixels.
 
     Cells run row by row within a stride, strides from fine to coarse, the smaller anchor of a cell
-    first; centres lie at (i + 0.5) * stride in the corner convention (pixel 0 spans 0..1).
+    first; centres lie at (i + 0.5) * stride.
     """
     rows = []
     for stride, sizes in zip(STRIDES, SIZES, strict=True):
@@ -162,8 +162,8 @@ def decode(loc: Tensor, landmarks: Tensor, priors: Tensor) -> tuple[Tensor, Tens
         points: [...,5,2] left eye, right eye, nose, left and right mouth corner; left is the
             image's left.
 
-        Both in the corner convention (pixel 0 spans 0..1); subtract 0.5 for coordinates whose whole
-        numbers are pixel centres.
+        Measured by mirroring pictures, boxes count from the pixel's edge (pixel 0 spans 0..1) and
+        points from its centre, both within half a pixel.
     """
     centre, size = priors[..., :2], priors[..., 2:]
     middle = centre + loc[..., :2] * CENTRE_VARIANCE * size

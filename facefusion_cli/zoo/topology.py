@@ -38,11 +38,16 @@ def load_topology(report: Report | None = None) -> Topology:
         ModelCorrupt: It differs from the manifest.
     """
     file = load_manifest()["face_mesh_topology"]
-    return _parse(read_verified(file, report), str(file.path))
+    return parse_topology(read_verified(file, report), str(file.path))
 
 
 @cache
-def _parse(data: bytes, path: str) -> Topology:
+def parse_topology(data: bytes, path: str) -> Topology:
+    """The mesh's constants from the file's content; the same object for the same content.
+
+    Raises:
+        ModelCorrupt: The content is not JSON, or lacks a part of the right size; names the path.
+    """
     try:
         content = json.loads(data)
         return Topology(
