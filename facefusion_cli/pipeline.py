@@ -27,7 +27,7 @@ from facefusion_cli.stages.detect import detect
 from facefusion_cli.stages.landmark import landmark, regions_of_boxes
 from facefusion_cli.stages.select import Selector
 from facefusion_cli.stages.swap import crop_faces, source_yaw, yaw_fade
-from facefusion_cli.stages.track import PRESENT, Tracker, doubtful
+from facefusion_cli.stages.track import CERTAIN, CERTAIN_STILL, PRESENT, Tracker, doubtful
 from facefusion_cli.types import (
     ColorSpec,
     Faces,
@@ -79,7 +79,7 @@ def swap(
     if is_image(target):
         image = ImageTarget(target)
         image.check_output(out)
-        clip = engine.clip(source)
+        clip = engine.clip(source, certain=CERTAIN_STILL)
         with report.timer("read"):
             frames = image.read()
         report.count("frames_in")
@@ -165,6 +165,7 @@ class Engine:
         rgb = torch.from_numpy(load_photo(photo)).permute(2, 0, 1).float().div_(255)
         rgb = rgb.to(self.device.torch)
         faces = self.detect(frames_from_rgb(rgb.unsqueeze(0), PHOTO_COLOR, PHOTO_LAYOUT), [0])
+        faces = faces[faces.score >= CERTAIN_STILL]
         if len(faces) == 0:
             raise NoFaceInSource(
                 "no face was found in the source photo",
@@ -181,17 +182,17 @@ class Engine:
             )
         return Identity(photo.stem, (SourcePhoto(photo, rgb, faces[best]),))
 
-    def clip(self, source: Path) -> ClipSwapper:
-        """What one clip or image needs, made anew for each."""
-        return ClipSwapper(self, [] if self.idle else [self.identity(source)])
+    def clip(self, source: Path, certain: float = CERTAIN) -> ClipSwapper:
+        """What one clip or image needs, made anew for each; certain: see Tracker."""
+        return ClipSwapper(self, [] if self.idle else [self.identity(source)], certain)
 
 
 class ClipSwapper:
     """Swaps the faces of one clip, batch by batch, in order, in place."""
 
-    def __init__(self, engine: Engine, identities: Sequence[Identity]) -> None:
+    def __init__(self, engine: Engine, identities: Sequence[Identity], certain: float) -> None:
         self._engine = engine
-        self._tracker = Tracker()
+        self._tracker = Tracker(certain)
         self._found = 0
         self._selector = Selector(engine.config.faces.select)
         self._yaws = [source_yaw(identity) for identity in identities]

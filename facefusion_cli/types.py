@@ -204,7 +204,7 @@ class Faces:
     box: Tensor
     """[F,4] float32, x0 y0 x1 y1."""
     score: Tensor
-    """[F] float32, the detector's (or, where it did not run, the mesh network's) 0..1."""
+    """[F] float32 0..1: the detector's; once there is a mesh, times the mesh network's presence."""
     points5: Tensor
     """[F,5,2] left eye, right eye, nose, left and right mouth corner; left is the image's left."""
     mesh: Tensor | None = None

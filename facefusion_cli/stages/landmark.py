@@ -142,7 +142,8 @@ def landmark(
         model: [468,3] the canonical face model.
 
     Returns:
-        Faces with mesh, iris, points106 and pose, row for row with the regions; box is the mesh's.
+        Faces with mesh, iris, points106 and pose, row for row with the regions; box is the mesh's,
+        score the region's times presence.
         And presence [R], 0..1: how sure the mesh network is that there is a face at all.
     """
     if len(regions) == 0:
@@ -160,7 +161,7 @@ def landmark(
     faces = Faces(
         frame=regions.frame,
         box=torch.cat([mesh[..., :2].amin(1), mesh[..., :2].amax(1)], -1),
-        score=regions.score,
+        score=regions.score * presence,
         points5=template5(points),
         mesh=mesh,
         iris=iris,

@@ -1,12 +1,13 @@
 """Which frames the detector sees, what is carried between them, and stable ids."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import torch
 
 from facefusion_cli.stages.landmark import Regions
-from facefusion_cli.stages.track import Tracker, doubtful
-from facefusion_cli.types import ColorSpec, Faces, FrameBatch, PlaneLayout
+from facefusion_cli.stages.track import CERTAIN_STILL, Tracker, doubtful
+from facefusion_cli.types import ColorSpec, Faces, FrameBatch, PlaneLayout, cat_faces
 from facefusion_cli.zoo.topology import load_topology
 
 
@@ -26,7 +27,7 @@ def faces(*spots: tuple[int, float, float]) -> Faces:
     return Faces(
         frame=torch.tensor([k for k, _, _ in spots]),
         box=torch.cat([xy.amin(1), xy.amax(1)], -1),
-        score=torch.linspace(0.9, 0.8, len(spots)),
+        score=torch.linspace(0.99, 0.95, len(spots)),
         points5=xy[:, [33, 263, 1, 61, 291]],
         mesh=mesh,
     )
@@ -88,7 +89,30 @@ def test_ids_follow_faces_that_move_and_are_new_for_new_ones() -> None:
 def test_two_meshes_on_one_face_are_one() -> None:
     tracked = Tracker().track(batch([100]), faces((0, 300, 200), (0, 303, 201)))
     assert len(tracked) == 1
-    assert round(float(tracked.score[0]), 3) == 0.9
+    assert round(float(tracked.score[0]), 3) == 0.99
+
+
+def scored(score: float, *spots: tuple[int, float, float]) -> Faces:
+    found = faces(*spots)
+    return replace(found, score=torch.full_like(found.score, score))
+
+
+def test_a_track_counts_once_it_was_certain() -> None:
+    tracker = Tracker()
+    four = batch([100] * 4)
+    foliage = scored(0.86, *((k, 300, 200) for k in range(4)))
+    assert len(tracker.track(four, foliage)) == 0
+    # One certain look is enough: for the rest of its batch and for later, doubtful looks.
+    late = cat_faces([scored(0.5, (0, 300, 200), (1, 300, 200)), scored(0.95, (2, 300, 200))])
+    assert len(tracker.track(batch([100] * 3, 4), late)) == 3
+    assert len(tracker.track(batch([100], 7), scored(0.3, (0, 300, 200)))) == 1
+    # Another place is another track.
+    assert len(tracker.track(batch([100], 8), scored(0.3, (0, 900, 200)))) == 0
+
+
+def test_a_still_asks_for_less() -> None:
+    assert len(Tracker(CERTAIN_STILL).track(batch([100]), scored(0.6, (0, 300, 200)))) == 1
+    assert len(Tracker(CERTAIN_STILL).track(batch([100]), scored(0.2, (0, 300, 200)))) == 0
 
 
 def test_doubt_names_the_frames() -> None:
