@@ -28,9 +28,9 @@ from actors import Array, Image, portrait
 from talking_head import Pose, TalkingHead
 from warping import smoothstep
 
-SOURCE = "P010"
+SOURCE = "P008"
 TARGET = "P007"
-"""Both frontal and without beard, glasses or fringe; their looks differ so that a swap shows."""
+"""Both frontal and without beard, glasses or fringe, and plainly two different faces."""
 
 SAMPLE_RATE = 48_000
 PERIOD = 4.0

@@ -129,8 +129,8 @@ def talking_clip(
 ) -> TalkingClip:
     """People who talk and blink while head and camera move: H.264, BT.709 tagged, AAC.
 
-    Takes about a second for each person, and one for 25 frames at the default size; a fixture of
-    wider scope keeps it.
+    Takes one to two seconds a person at the default size and length; a fixture of wider scope
+    keeps it.
 
     Args:
         path: Where; the suffix names the container.
