@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from types import TracebackType
+from typing import TextIO
 
 from tqdm import tqdm
 
@@ -11,6 +13,8 @@ from facefusion_cli.cli.console import Session
 
 _KNOWN = "{percentage:3.0f}% {bar} {n_fmt}/{total_fmt} frames, {rate_noinv_fmt}, {remaining} left"
 _UNKNOWN = "{n_fmt} frames, {rate_noinv_fmt}, {elapsed}"
+_COLUMNS = 80
+"""Where the terminal does not say: some pseudo-terminals (containers, CI) are 0 columns wide."""
 
 
 class ProgressBar:
@@ -44,15 +48,24 @@ class ProgressBar:
         if not self._wanted:
             return
         if self._bar is None:
+            sized = _has_width(sys.stderr)
             self._bar = tqdm(
                 total=total,
                 initial=done,
                 file=sys.stderr,
                 unit=" frames",
-                dynamic_ncols=True,
+                dynamic_ncols=sized,
+                ncols=None if sized else _COLUMNS,
                 bar_format=_KNOWN if total else _UNKNOWN,
             )
             self._session.handler.write_line = lambda text, stream: tqdm.write(text, file=stream)
             return
         self._bar.total = total
         self._bar.update(done - self._bar.n)
+
+
+def _has_width(stream: TextIO) -> bool:
+    try:
+        return os.get_terminal_size(stream.fileno()).columns > 0
+    except OSError:
+        return False
