@@ -210,10 +210,10 @@ class Bench:
         """The photo with the identity's face, as a batch of one frame, and the seconds it took."""
         import torch
 
-        from facefusion_cli.pipeline import ClipSwapper
+        from facefusion_cli.pipeline import CERTAIN_STILL, ClipSwapper
 
         frames = self.frames(rgb)
-        clip = ClipSwapper(self.engine, [identity])
+        clip = ClipSwapper(self.engine, [identity], CERTAIN_STILL)
         begun = time.perf_counter()
         clip.swap(frames)
         if self.engine.device.is_cuda:
