@@ -163,7 +163,14 @@ class ToneMap:
         bent = lift - 0.6 * (lift - 10).clamp_min(0) + 0.5 * lighter * shadow
         # Highlights that the bend compressed would otherwise keep their paleness and look grey.
         pull = 0.8 * smoothstep(raised, 7, 13) * skin
-        return torch.cat([bent, chroma * self.gain * (1 - pull)], 1) + self.target
+        moved = chroma * self.gain * (1 - pull) + self.target[:, 1:]
+        # The darker a pixel, the less chroma it has: a shift that suits lit skin would turn brows
+        # and lashes blue, and shadows too. There chroma is scaled, so that black stays black.
+        share = (self.target[:, 1:] / _away_from_zero(self.source[:, 1:])).clamp(0.3, 2.0)
+        dark = smoothstep(-lightness, 2, 14)
+        return torch.cat(
+            [bent + self.target[:, :1], torch.lerp(moved, lab[:, 1:] * share, dark)], 1
+        )
 
     def __call__(self, pixels: Tensor) -> Tensor:
         """Changes sRGB pixels."""
