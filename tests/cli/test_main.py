@@ -159,3 +159,21 @@ def test_the_module_runs_like_the_script() -> None:
     done = run(*ARGUMENTS, "--crf", "99")
     assert done.returncode == 2
     assert done.stderr == "ffx: error: --crf 99 is outside 0 to 51\n"
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
+def test_waiting_threads_sleep_unless_the_user_says_otherwise(
+    given: str | None, expected: str
+) -> None:
+    script = (
+        "import os, sys\n"
+        "from facefusion_cli.cli import main\n"
+        "main.main = lambda ends_process: print(os.environ['OMP_WAIT_POLICY'])\n"
+        "main.entry()\n"
+    )
+    environment = {k: v for k, v in os.environ.items() if k != "OMP_WAIT_POLICY"}
+    environment |= {} if given is None else {"OMP_WAIT_POLICY": given}
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=environment
+    )
+    assert (done.returncode, done.stdout) == (0, f"{expected}\n"), done.stderr
