@@ -164,13 +164,13 @@ class ToneMap:
         # Highlights that the bend compressed would otherwise keep their paleness and look grey.
         pull = 0.8 * smoothstep(raised, 7, 13) * skin
         moved = chroma * self.gain * (1 - pull) + self.target[:, 1:]
-        # The darker a pixel, the less chroma it has: a shift that suits lit skin would turn brows
-        # and lashes blue, and shadows too. There chroma is scaled, so that black stays black.
-        share = (self.target[:, 1:] / _away_from_zero(self.source[:, 1:])).clamp(0.3, 2.0)
-        dark = smoothstep(-lightness, 2, 14)
-        return torch.cat(
-            [bent + self.target[:, :1], torch.lerp(moved, lab[:, 1:] * share, dark)], 1
-        )
+        # The darker a pixel, the less chroma it has: a shift that suits lit skin can push brows,
+        # lashes and shadows past grey, to blue. They go no further than scaling would take them.
+        share = (self.target[:, 1:] / _away_from_zero(self.source[:, 1:])).clamp(0.3, 1.6)
+        side = torch.where(self.target[:, 1:] < 0, -1.0, 1.0)
+        held = torch.maximum(moved * side, lab[:, 1:] * share * side) * side
+        chroma = torch.lerp(moved, held, smoothstep(-lightness, 2, 14))
+        return torch.cat([bent + self.target[:, :1], chroma], 1)
 
     def __call__(self, pixels: Tensor) -> Tensor:
         """Changes sRGB pixels."""

@@ -119,10 +119,9 @@ def _look(frames: FrameBatch, regions: Regions, network: FaceMesh) -> tuple[Tens
     """One look: meshes [R,468,3] in frame pixels and presence [R] 0..1."""
     matrices = square_matrices(regions.centre, regions.side, regions.angle, CROP)
     points, logit = network(cut(frames, regions.frame, matrices, CROP))
-    points = points.float()
-    # The network counts from the crop's edge; pixel centres are half a pixel further in.
-    centred = torch.cat([points[..., :2] - 0.5, points[..., 2:]], -1)
-    return transform(centred, invert(matrices)), torch.sigmoid(logit.float()).reshape(-1)
+    # The network counts from the centre of the crop's first pixel: over 128 crops, a point and its
+    # mirror image add up to 190.5 of 192 (191 is centres, 192 would be edges).
+    return transform(points.float(), invert(matrices)), torch.sigmoid(logit.float()).reshape(-1)
 
 
 @torch.inference_mode()
