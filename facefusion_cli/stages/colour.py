@@ -119,7 +119,7 @@ def robust_weight(lab: Tensor, weight: Tensor) -> Tensor:
         [F,1,H,W], at most the weight.
     """
     kept = weight
-    for limit in (2.5, 2.0):
+    for limit in (2.0, 1.7, 2.0, 2.0):
         mean, std = statistics(lab, kept)
         far = ((lab - mean) / (limit * (std + 1.0))).abs().amax(1, keepdim=True)
         kept = weight * (2 - far).clamp(0, 1)

@@ -37,7 +37,7 @@ from facefusion_cli.generators.mesh.plane import (
 from facefusion_cli.generators.mesh.skin import measure_skin
 from facefusion_cli.generators.mesh.source import PreparedSource
 from facefusion_cli.generators.mesh.warp import make_maps, read_source, shift_target
-from facefusion_cli.stages.colour import srgb_to_lab
+from facefusion_cli.stages.colour import METHODS, srgb_to_lab
 from facefusion_cli.types import FaceCrops, Faces, Identity, SwappedCrops
 from facefusion_cli.zoo.topology import Topology
 
@@ -52,6 +52,9 @@ class MeshGenerator:
         device: Where crops and photos lie.
         topology: The mesh's triangles and canonical shape.
         colour: "tone", "lab", "hist" or "none"; with "none" the light is left alone too.
+
+    Raises:
+        ValueError: The colour method is none of these.
     """
 
     name: ClassVar[str] = "mesh"
@@ -59,6 +62,8 @@ class MeshGenerator:
     best_blend: ClassVar[str] = "alpha"
 
     def __init__(self, device: torch.device, topology: Topology, colour: str = "tone") -> None:
+        if colour not in METHODS:
+            raise ValueError(f"unknown colour method {colour!r}; known: {', '.join(METHODS)}")
         self._model = build_model(topology, device)
         self._colour = colour
 
