@@ -28,7 +28,7 @@ $(VENV)/.demo $(VENV)/.test: $(VENV)/.%: $(VENV)/.created pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[$*]'
 	@touch $@
 
-$(DEMO)/target.mp4: scripts/make_demo_media.py $(VENV)/.demo
+$(DEMO)/target.mp4: $(addprefix scripts/,make_demo_media.py actors.py talking_head.py warping.py) $(VENV)/.demo
 	$(BIN)/python scripts/make_demo_media.py $(DEMO)
 	@touch $@
 
