@@ -13,6 +13,7 @@ from pathlib import Path
 
 import av
 import av.logging
+from av.codec.context import Flags
 from av.video.codeccontext import VideoCodecContext
 
 from facefusion_cli.config import OutputConfig
@@ -232,6 +233,8 @@ def configure(context: VideoCodecContext, plan: EncodingPlan) -> None:
     context.colorspace, context.color_primaries = plan.tags[0], plan.tags[1]
     context.color_trc, context.color_range = plan.tags[2], plan.tags[3]
     context.options = dict(plan.options)
+    # Without it packets have no duration, and the file ends a frame early (or late).
+    context.flags |= Flags.frame_duration
     # PyAV asks for slices only, which costs x264 compression and, on many cores, speed.
     context.thread_type = "AUTO"  # type: ignore[assignment]
 

@@ -183,6 +183,16 @@ def test_sound_and_picture_keep_their_distance(
         assert abs((got - shown_after) - (put - expected[0])) <= MS
 
 
+@pytest.mark.parametrize("out", ["out.mp4", "out.mov"])
+def test_a_late_picture_is_not_rounded_to_milliseconds(tmp_path: Path, out: str) -> None:
+    clip = make_clip(
+        tmp_path / "in.ts", container="mpegts", frames=30, audio=True, start=Fraction(30037, 90000)
+    )
+    assert (distance(clip.path) * 1000).denominator != 1
+    carry(clip, tmp_path / out)
+    assert abs(distance(tmp_path / out) - distance(clip.path)) <= Fraction(1, 10_000)
+
+
 def make_cut(path: Path, source: Path, seconds: Fraction) -> Path:
     """A stream copy that begins before the cut: an edit list hides what lies before it."""
     with av.open(source) as file, av.open(path, "w") as sink:
