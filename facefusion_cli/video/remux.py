@@ -7,7 +7,6 @@ video has come.
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -361,15 +360,10 @@ def _complete(packet: av.Packet[Stream], track: _Track) -> None:
 def _heard(packet: av.Packet[Stream]) -> Fraction:
     """Seconds of the first sample heard of a stream's first packet.
 
-    The encoder's delay is not heard, nor is what an edit list cuts of the packet.
+    The encoder's delay is not heard, nor is what an edit list cuts of the packet: FFmpeg's start
+    of a stream is after both, where it knows it.
     """
-    start = _seconds(packet)
     stream = packet.stream
-    if isinstance(stream, AudioStream) and packet.has_sidedata("skip_samples"):
-        skip = int.from_bytes(bytes(packet.get_sidedata("skip_samples"))[:4], "little")
-        ticks = Fraction(skip, stream.codec_context.sample_rate) / packet.time_base
-        # The container has rounded the delay to its ticks, so that it cancels only when rounded.
-        start += math.floor(ticks + Fraction(1, 2)) * packet.time_base
-    if stream.start_time is not None and stream.time_base is not None:
-        start = max(start, stream.start_time * stream.time_base)
-    return start
+    if stream.start_time is None or stream.time_base is None:
+        return _seconds(packet)
+    return max(_seconds(packet), stream.start_time * stream.time_base)

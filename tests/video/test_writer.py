@@ -548,6 +548,9 @@ def test_a_stop_does_not_wait_for_frames_that_wait(
     monkeypatch.setattr(encode_thread.ClipEncoder, "_encode", encode)
 
     def stop() -> None:
+        deadline = time.monotonic() + 10
+        while not encoded and time.monotonic() < deadline:
+            time.sleep(0.01)
         raise Interrupted(15)
 
     with pytest.raises(Interrupted):
