@@ -13,6 +13,9 @@ import pytest
 from facefusion_cli.cli.main import main
 from tests.people import portrait, write_clip, write_picture
 
+# As the console script does (cli/main.py), before a test loads torch.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 
 @dataclass(frozen=True)
 class Outcome:
