@@ -292,6 +292,31 @@ def _interpolate(x: Tensor, xs: Tensor, ys: Tensor) -> Tensor:
     return torch.lerp(y0, y1, t)
 
 
+def colourfulness(lab: Tensor, weight: Tensor) -> Tensor:
+    """How far a face is from black and white, [F,1,1,1] 0..1.
+
+    Judged by the chroma under the weight: coding noise on a grey clip stays below 1, skin in colour
+    is above 8.
+
+    Args:
+        lab: [F,3,H,W].
+        weight: [F,1,H,W].
+    """
+    chroma, _ = statistics(torch.linalg.vector_norm(lab[:, 1:], dim=1, keepdim=True), weight)
+    return smoothstep(chroma, 1.5, 6)
+
+
+def mute(lab: Tensor, mean: Tensor, colourful: Tensor) -> Tensor:
+    """A face for a picture without colour: its chroma drawn to the picture's one.
+
+    Args:
+        lab: [F,3,H,W].
+        mean: [F,3,1,1] mean Lab of the picture.
+        colourful: [F,1,1,1] from colourfulness(); 1 changes nothing.
+    """
+    return torch.cat([lab[:, :1], torch.lerp(mean[:, 1:], lab[:, 1:], colourful)], 1)
+
+
 def match_colour(method: str, pixels: Tensor, reference: Tensor, weight: Tensor) -> Tensor:
     """One face's colours brought to another's, judged where the weight lies.
 
@@ -314,7 +339,10 @@ def match_colour(method: str, pixels: Tensor, reference: Tensor, weight: Tensor)
     lab, wanted = srgb_to_lab(pixels), srgb_to_lab(reference)
     kept = robust_weight(lab, weight) * robust_weight(wanted, weight)
     if method == "hist":
-        return fit_histogram(pixels, reference, kept)(pixels)
-    if method == "lab":
-        return lab_to_srgb(fit_spread(lab, wanted, kept).lab(lab))
-    return lab_to_srgb(fit_tone(lab, wanted, kept).lab(lab))
+        matched = fit_histogram(pixels, reference, kept).lab(lab)
+    elif method == "lab":
+        matched = fit_spread(lab, wanted, kept).lab(lab)
+    else:
+        matched = fit_tone(lab, wanted, kept).lab(lab)
+    mean, _ = statistics(wanted, kept)
+    return lab_to_srgb(mute(matched, mean, colourfulness(wanted, kept)))

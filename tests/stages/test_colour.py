@@ -218,3 +218,28 @@ def test_histogram_curves_never_fall() -> None:
 def test_an_unknown_method_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown colour method 'sepia'"):
         match_colour("sepia", skin(DARK), skin(LIGHT), FULL)
+
+
+@pytest.mark.parametrize("method", ["tone", "lab", "hist"])
+def test_a_black_and_white_reference_makes_the_face_black_and_white(method: str) -> None:
+    rng = torch.Generator().manual_seed(5)
+    coloured = torch.rand(1, 3, 64, 64, generator=rng) * torch.tensor([0.9, 0.6, 0.4]).view(3, 1, 1)
+    grey = torch.rand(1, 1, 64, 64, generator=rng).expand(1, 3, 64, 64)
+    noisy = grey + torch.randn(1, 3, 64, 64, generator=rng) / 500
+    matched = match_colour(method, coloured, noisy, torch.ones(1, 1, 64, 64))
+    assert (matched.amax(1) - matched.amin(1)).max() < 2 / 255
+    # A reference in colour is not muted.
+    matched = match_colour(method, coloured, coloured.flip(3), torch.ones(1, 1, 64, 64))
+    assert (matched.amax(1) - matched.amin(1)).mean() > 20 / 255
+
+
+def test_hair_stays_black_when_skin_loses_its_warmth() -> None:
+    """Warm skin with black brows onto cooler skin: the brows must not turn blue."""
+    warm, cool = torch.tensor([55.0, 18.0, 26.0]), torch.tensor([60.0, 14.0, 12.0])
+    wave = torch.linspace(-4, 4, 64).repeat(64, 1)
+    lab = warm.view(1, 3, 1, 1) + wave * torch.tensor([1.0, 0.5, 0.7]).view(1, 3, 1, 1)
+    wanted = cool.view(1, 3, 1, 1) + wave.T * torch.tensor([1.0, 0.9, 1.0]).view(1, 3, 1, 1)
+    tone = fit_tone(lab, wanted, torch.ones(1, 1, 64, 64))
+    brow = tone.lab(torch.tensor([12.0, 1.0, 1.5]).view(1, 3, 1, 1))
+    assert brow[0, 1:].min() >= -0.5
+    assert brow[0, 1:].max() < 6

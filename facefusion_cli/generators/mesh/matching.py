@@ -12,10 +12,12 @@ from facefusion_cli.generators.mesh.relight import borrowed_shine, light_gain, l
 from facefusion_cli.generators.mesh.skin import Skin, columns
 from facefusion_cli.generators.mesh.warp import Maps
 from facefusion_cli.stages.colour import (
+    colourfulness,
     fit_histogram,
     fit_spread,
     fit_tone,
     lab_to_srgb,
+    mute,
     srgb_to_lab,
 )
 
@@ -110,6 +112,8 @@ def match_to_target(
         curves = fit_histogram(lab_to_srgb(own), small_target, weight)
         matched, whole = curves.lab(own), curves.lab(face)
 
+    colourful = colourfulness(target, weight)
+    matched, whole = (mute(x, tone.target, colourful) for x in (matched, whole))
     small = lab_to_srgb(matched)
     gain = light_gain(small, small_target, lit)
     shift = lip_shift(srgb_to_lab(small * gain), target, maps.small_labels[:, _LIPS])
