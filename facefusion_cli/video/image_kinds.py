@@ -12,12 +12,11 @@ from PIL import Image, UnidentifiedImageError
 
 from facefusion_cli.errors import (
     CorruptInput,
-    EmptyVideo,
     InputError,
-    InputNotFound,
     NotAVideo,
     UnsupportedVideo,
 )
+from facefusion_cli.video.input_file import check_input
 
 _HEIF_BRANDS = {b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1", b"avif"}
 _HEAD = 32
@@ -31,9 +30,10 @@ def image_kind(path: Path) -> str | None:
         is read as a clip), and for what cannot be read.
     """
     try:
+        check_input(path, "an image")
         with path.open("rb") as file:
             head = file.read(_HEAD)
-    except OSError:
+    except (OSError, InputError):
         return None
     if head.startswith(b"\xff\xd8\xff"):
         return "JPEG"
@@ -57,22 +57,13 @@ def image_bytes(path: Path) -> bytes:
     """A file's bytes.
 
     Raises:
-        InputNotFound: No such file.
-        InputError: The file may not be read.
-        EmptyVideo: A file of zero bytes.
-        NotAVideo: A folder.
+        InputError: As check_input says, or the file may not be read.
     """
+    check_input(path, "an image")
     try:
-        data = path.read_bytes()
-    except FileNotFoundError as error:
-        raise InputNotFound("no such file", path=path) from error
-    except IsADirectoryError as error:
-        raise NotAVideo("this is a folder, not an image", path=path) from error
+        return path.read_bytes()
     except OSError as error:
         raise InputError(f"the file cannot be read ({error.strerror})", path=path) from error
-    if not data:
-        raise EmptyVideo("the file is empty", path=path)
-    return data
 
 
 @contextmanager

@@ -24,8 +24,6 @@ from av.video.stream import VideoStream
 from facefusion_cli.errors import (
     CorruptInput,
     EmptyVideo,
-    InputNotFound,
-    NotAVideo,
     UnsupportedVideo,
 )
 from facefusion_cli.types import AudioStream, ColorSpec, Matrix, VideoInfo
@@ -36,6 +34,7 @@ from facefusion_cli.video.container import (
     stream_start,
     video_stream,
 )
+from facefusion_cli.video.input_file import check_input
 from facefusion_cli.video.pixel_formats import CarriedFormat, carried_format
 
 _MATRICES: dict[int, Matrix] = {
@@ -75,14 +74,15 @@ def probe(path: Path) -> VideoInfo:
 
     Raises:
         InputNotFound: No such file.
-        NotAVideo: A folder, text, or data of no format FFmpeg knows.
+        InputError: The file may not be read.
+        NotAVideo: No regular file, text, or data of no format FFmpeg knows.
         EmptyVideo: Zero bytes, or not a single frame.
         NoVideoStream: Sound only (a cover picture is no video).
         TruncatedInput: An MP4 without its index.
         UnsupportedVideo: No decoder, or colours coded in a way ffx does not know.
         CorruptInput: There are packets, but none of them can be decoded.
     """
-    _check_file(path)
+    check_input(path, "a video")
     with open_container(path) as container:
         stream = video_stream(container, path)
         with reading(path):
@@ -145,15 +145,6 @@ def color_of(frame: VideoFrame, carried: CarriedFormat, path: Path) -> ColorSpec
         # Full by its pixel format alone, which the output will not share: so it must be said.
         tags = (*tags[:3], _FULL)
     return ColorSpec(matrix, "full" if tags[3] == _FULL else "limited", tags)
-
-
-def _check_file(path: Path) -> None:
-    if not path.exists():
-        raise InputNotFound("no such file", path=path)
-    if path.is_dir():
-        raise NotAVideo("this is a folder, not a video", path=path)
-    if path.is_file() and path.stat().st_size == 0:
-        raise EmptyVideo("the file is empty (zero bytes)", path=path)
 
 
 def _sample(container: InputContainer, stream: VideoStream) -> _Sampled:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 
@@ -13,12 +15,14 @@ from facefusion_cli.errors import (
     CorruptInput,
     EmptyVideo,
     FfxError,
+    InputError,
     InputNotFound,
     NotAVideo,
     NoVideoStream,
     TruncatedInput,
 )
 from facefusion_cli.types import ColorSpec, PlaneLayout
+from facefusion_cli.video.image_file import ImageTarget, is_image, load_photo
 from facefusion_cli.video.pixel_formats import carried_format
 from facefusion_cli.video.probe import probe
 from tests.clips import damage, frame_of, make_clip, planes, truncate
@@ -231,6 +235,37 @@ def bad_files(folder: Path) -> dict[str, type[FfxError]]:
         "garbage.mp4": CorruptInput,
         "header_only.mkv": EmptyVideo,
     }
+
+
+@pytest.mark.parametrize("read", [probe, load_photo, ImageTarget])
+def test_what_is_no_regular_file(
+    tmp_path: Path, read: Callable[[Path], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("opened")
+
+    pipe = tmp_path / "pipe.mp4"
+    os.mkfifo(pipe)
+    (tmp_path / "link.mp4").symlink_to(pipe)
+    (tmp_path / "circle.mp4").symlink_to(tmp_path / "circle.mp4")
+    (tmp_path / "file").write_bytes(b"x")
+    # The pipe's reader would wait for ever: that nothing opens it is what is checked.
+    monkeypatch.setattr(Path, "open", never)
+    monkeypatch.setattr(Path, "read_bytes", never)
+    monkeypatch.setattr(av, "open", never)
+    for path in (pipe, tmp_path / "link.mp4", Path(os.devnull)):
+        assert not is_image(path)
+        with pytest.raises(NotAVideo, match="not a regular file"):
+            read(path)
+    with pytest.raises(NotAVideo, match="folder"):
+        read(tmp_path)
+    for path in (Path(""), tmp_path / "file" / "below"):
+        assert not is_image(path)
+        with pytest.raises(InputNotFound):
+            read(path)
+    for path in (tmp_path / "circle.mp4", tmp_path / ("x" * 300)):
+        with pytest.raises(InputError, match="cannot be read"):
+            read(path)
 
 
 def test_bad_files(tmp_path: Path) -> None:
