@@ -15,7 +15,7 @@ import torch
 
 from facefusion_cli.config import Config
 from facefusion_cli.device import batch_size, choose_device, use_threads
-from facefusion_cli.errors import NoFaceInSource, NoFaceInTarget
+from facefusion_cli.errors import EmptyVideo, NoFaceInSource, NoFaceInTarget
 from facefusion_cli.generators.base import Generator
 from facefusion_cli.generators.mesh import MeshGenerator
 from facefusion_cli.planes import frames_from_rgb, upload
@@ -48,6 +48,8 @@ from facefusion_cli.zoo.topology import load_topology
 
 PHOTO_COLOR = ColorSpec(matrix="rgb", range="full")
 PHOTO_LAYOUT = PlaneLayout((1, 1), 8)
+SMALL_SOURCE = 100
+"""Width in pixels of a source's face below which a warning is given."""
 Progress = Callable[[int, int | None], None]
 """Called with the frames done and, where known, the frames in all."""
 
@@ -85,7 +87,7 @@ def swap(
         report.count("frames_in")
         frames = upload(frames, engine.device.torch)
         clip.swap(frames)
-        clip.finish()
+        clip.finish(target)
         with report.timer("write"):
             image.write(frames, out, config.output)
         report.count("frames_out")
@@ -116,8 +118,11 @@ def swap_clip(
                 writer.write(frames)
                 if progress:
                     progress(report.counts["frames_in"], total)
-        clip.finish()
         loss = reader.check_complete()
+        if reader.frames_decoded == 0:
+            hint = "try --decoder pyav"
+            raise loss or EmptyVideo("no frame could be decoded", path=target, hint=hint)
+        clip.finish(target)
     report.counts["frames_lost"] = reader.frames_lost
     if loss is not None and not config.output.lenient:
         raise loss
@@ -172,13 +177,18 @@ class Engine:
                 path=photo,
                 hint="use a clear, frontal photo with some room round the face",
             )
-        x0, y0, x1, y1 = faces.box.unbind(-1)
-        best = ((x1 - x0) * (y1 - y0)).argmax().reshape(1)
+        sides = faces.box[:, 2:] - faces.box[:, :2]
+        best = sides.prod(-1).argmax().reshape(1)
+        left, top, right, bottom = (round(v) for v in faces.box[best][0].tolist())
         if len(faces) > 1:
-            left, top, right, bottom = (round(float(c[best])) for c in (x0, y0, x1, y1))
             self.report.warn(
                 f"{len(faces)} faces in the source photo; the largest is used, "
                 f"{right - left}x{bottom - top} pixels at {left},{top}: {photo}"
+            )
+        if right - left < SMALL_SOURCE:
+            self.report.warn(
+                f"the face in the source photo is only {right - left} pixels wide; "
+                f"the result will be blurred: {photo}"
             )
         return Identity(photo.stem, (SourcePhoto(photo, rgb, faces[best]),))
 
@@ -247,8 +257,11 @@ class ClipSwapper:
                 faces = cat_faces([faces, engine.detect(frames, others)])
         return tracker.track(frames, faces)
 
-    def finish(self) -> None:
+    def finish(self, target: Path) -> None:
         """Says what must be said of the whole clip.
+
+        Args:
+            target: The clip's file, for the message.
 
         Raises:
             NoFaceInTarget: No face was found and one is required.
@@ -258,5 +271,5 @@ class ClipSwapper:
             return
         message = "no face was found in the target"
         if engine.config.faces.require_face:
-            raise NoFaceInTarget(message, hint="nothing was written")
-        engine.report.warn(f"{message}; it was only re-encoded")
+            raise NoFaceInTarget(message, path=target, hint="nothing was written")
+        engine.report.warn(f"{message}; it was only re-encoded: {target}")

@@ -11,12 +11,13 @@ import pytest
 import torch
 
 from facefusion_cli.config import Config, load_config
+from facefusion_cli.errors import NoFaceInTarget
 from facefusion_cli.pipeline import Engine, swap
 from facefusion_cli.planes import upload
 from facefusion_cli.report import Report
 from facefusion_cli.video.probe import probe
 from facefusion_cli.video.reader import open_reader
-from tests.people import portrait, side_by_side, write_clip
+from tests.people import portrait, side_by_side, write_clip, write_picture
 
 FRAMES = 10
 
@@ -203,3 +204,19 @@ def test_one_engine_serves_many_clips(solo: Path, clip: Path, source_photo: Path
         with open_reader(probe(path), "pyav", Report()) as reader:
             swapper.swap(upload(next(reader.batches(4)), "cpu"))
         assert engine.report.counts["faces_found"] - found == 4 * faces
+
+
+def test_a_small_source_face_is_said(solo: Path, tmp_path: Path) -> None:
+    tiny = write_picture(tmp_path / "tiny.png", portrait("P001", 128))
+    report = run(tiny, solo, tmp_path / "out.mp4")
+    assert len(report.warnings) == 1
+    assert "pixels wide" in report.warnings[0]
+    assert str(tiny) in report.warnings[0]
+
+
+def test_a_target_without_faces_names_itself(source_photo: Path, tmp_path: Path) -> None:
+    empty = write_clip(tmp_path / "empty.mp4", np.full((96, 128, 3), 90, np.uint8), 3)
+    with pytest.raises(NoFaceInTarget) as caught:
+        run(source_photo, empty, tmp_path / "out.mp4", faces={"require_face": True})
+    assert caught.value.path == str(empty)
+    assert [p.name for p in tmp_path.iterdir()] == ["empty.mp4"]
