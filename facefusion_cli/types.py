@@ -108,7 +108,7 @@ class VideoInfo:
     container: str
     hazards: frozenset[str] = frozenset()
     """Any of: interlaced hdr deep alpha vfr rotated mirrored late_start odd_size not_first (a cover
-    picture is the file's first picture stream)."""
+    picture is the file's first picture stream) alpha_unread (no decoder here gives its alpha)."""
     audio: tuple[AudioStream, ...] = ()
     subtitles: tuple[int, ...] = ()
     """Indices of subtitle streams."""

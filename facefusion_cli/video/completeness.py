@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
 
 import av
 
@@ -58,6 +59,11 @@ class Loss:
         """All of them."""
         return self.at_end + self.inside
 
+    def told(self, path: Path) -> str:
+        """The warning about frames that are missing inside."""
+        what = "frame was" if self.inside == 1 else "frames were"
+        return f"{self.inside} damaged {what} lost: {path}"
+
 
 def find_loss(info: VideoInfo, tally: Tally) -> Loss:
     """Compares what was decoded with what the probe was told.
@@ -97,7 +103,8 @@ def find_loss(info: VideoInfo, tally: Tally) -> Loss:
             hint="the file is cut off or damaged; --lenient accepts it",
         )
     elif inside > allowed or tally.gave_up:
-        where = f"after frame {tally.frames} nothing more" if tally.gave_up else f"{inside} frames"
+        frames = "1 frame" if inside == 1 else f"{inside} frames"
+        where = f"after frame {tally.frames} nothing more" if tally.gave_up else frames
         verb = "could be decoded" if tally.gave_up else "could not be decoded"
         error = CorruptInput(
             f"the video is damaged: {where} {verb}",

@@ -11,7 +11,7 @@ from typing import Any, Self
 import cv2
 import torch
 
-from facefusion_cli.errors import FfxError, NotAVideo
+from facefusion_cli.errors import FfxError, UnsupportedVideo
 from facefusion_cli.report import Report
 from facefusion_cli.types import BgrBatch, VideoInfo
 from facefusion_cli.video.buffers import BufferPool
@@ -24,7 +24,8 @@ class OpencvReader:
     """A clip through cv2.VideoCapture.
 
     OpenCV stops silently at a corrupt packet, and reading on recovers; it counts time from the
-    stream's own start; and it turns pictures upright itself.
+    stream's own start; it turns pictures upright itself; and it opens files whose codec it has no
+    decoder for. Hence the first frame is read at once.
 
     Args:
         info: The probe's result.
@@ -32,7 +33,7 @@ class OpencvReader:
         pin_memory: Batches lie in page-locked memory.
 
     Raises:
-        NotAVideo: OpenCV cannot open what the probe could.
+        UnsupportedVideo: OpenCV cannot open or decode what the probe could.
     """
 
     def __init__(self, info: VideoInfo, report: Report, *, pin_memory: bool = False) -> None:
@@ -44,12 +45,17 @@ class OpencvReader:
         self._changed = False
         # FFmpeg inside OpenCV writes its complaints to stderr; losses are counted here instead.
         os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", _AV_LOG_QUIET)
-        self._capture = cv2.VideoCapture(str(info.path.resolve()), cv2.CAP_FFMPEG)
+        name = str(info.path.resolve())
+        if not _is_utf8(name):
+            raise _unreadable("OpenCV opens no file whose name is not UTF-8", info)
+        self._capture = cv2.VideoCapture(name, cv2.CAP_FFMPEG)
         if not self._capture.isOpened():
-            raise NotAVideo(
-                "OpenCV cannot open this video", path=info.path, hint="use --decoder pyav"
-            )
+            raise _unreadable("OpenCV cannot open this video", info)
         self._capture.set(cv2.CAP_PROP_ORIENTATION_AUTO, 1)
+        self._ahead = self._decoded()
+        if self._ahead is None:
+            self._capture.release()
+            raise _unreadable(f"OpenCV cannot decode this video ({info.codec})", info)
 
     @property
     def frames_decoded(self) -> int:
@@ -80,7 +86,7 @@ class OpencvReader:
         """What is missing; see Reader."""
         self._loss = find_loss(self.info, self._tally)
         if self._loss.inside and self._loss.error is None:
-            self._report.warn(f"{self._loss.inside} damaged frames were lost: {self.info.path}")
+            self._report.warn(self._loss.told(self.info.path))
         return self._loss.error
 
     def __enter__(self) -> Self:
@@ -108,18 +114,25 @@ class OpencvReader:
 
     def _read(self, into: Any) -> bool:
         """Reads a frame into an [H,W,3] array; False at the end."""
+        image = self._decoded(into) if self._ahead is None else self._ahead
+        self._ahead = None
+        if image is None:
+            return False
+        if image.shape != into.shape:
+            self._warn_of_change(image.shape[1], image.shape[0])
+            cv2.resize(image, into.shape[1::-1], dst=into, interpolation=cv2.INTER_AREA)
+        elif image is not into:
+            into[...] = image
+        return True
+
+    def _decoded(self, into: Any = None) -> Any:
+        """The next frame, in the array where it fits; None at the end."""
         for failed in range(MAX_FAILURES_IN_A_ROW + 1):
             there, image = self._capture.read(into)
-            if not there:
-                continue
-            self._tally.failures += failed
-            if image.shape != into.shape:
-                self._warn_of_change(image.shape[1], image.shape[0])
-                cv2.resize(image, into.shape[1::-1], dst=into, interpolation=cv2.INTER_AREA)
-            elif image is not into:
-                into[...] = image
-            return True
-        return False
+            if there:
+                self._tally.failures += failed
+                return image
+        return None
 
     def _warn_of_change(self, width: int, height: int) -> None:
         if self._changed:
@@ -139,3 +152,16 @@ class OpencvReader:
         tick = self.info.time_base
         since_start = Fraction(self._capture.get(cv2.CAP_PROP_POS_MSEC)) / 1000
         return self.info.start + round(since_start / tick) * tick
+
+
+def _is_utf8(name: str) -> bool:
+    """Whether OpenCV can be given this name; others crash it."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _unreadable(what: str, info: VideoInfo) -> UnsupportedVideo:
+    return UnsupportedVideo(what, path=info.path, hint="use --decoder auto or pyav")

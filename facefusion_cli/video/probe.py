@@ -24,6 +24,8 @@ from av.video.stream import VideoStream
 from facefusion_cli.errors import (
     CorruptInput,
     EmptyVideo,
+    FfxError,
+    TruncatedInput,
     UnsupportedVideo,
 )
 from facefusion_cli.types import AudioStream, ColorSpec, Matrix, VideoInfo
@@ -62,6 +64,7 @@ class _Sampled:
 
     first: VideoFrame | None = None
     interlaced: bool = False
+    packets: int = 0
     failures: int = 0
     packet_times: list[int] = field(default_factory=list)
 
@@ -76,9 +79,9 @@ def probe(path: Path) -> VideoInfo:
         InputNotFound: No such file.
         InputError: The file may not be read.
         NotAVideo: No regular file, text, or data of no format FFmpeg knows.
-        EmptyVideo: Zero bytes, or not a single frame.
+        EmptyVideo: Zero bytes, or not a single frame and none announced.
         NoVideoStream: Sound only (a cover picture is no video).
-        TruncatedInput: An MP4 without its index.
+        TruncatedInput: An MP4 without its index, or a file cut off before its first frame.
         UnsupportedVideo: No decoder, or colours coded in a way ffx does not know.
         CorruptInput: There are packets, but none of them can be decoded.
     """
@@ -88,10 +91,8 @@ def probe(path: Path) -> VideoInfo:
         with reading(path):
             sampled = _sample(container, stream)
         first = sampled.first
-        if first is None and sampled.failures:
-            raise CorruptInput("no frame of this video can be decoded", path=path)
         if first is None:
-            raise EmptyVideo("this video has no frames", path=path)
+            raise _no_frame(path, container, stream, sampled)
         return _describe(path, container, stream, first, sampled)
 
 
@@ -147,6 +148,22 @@ def color_of(frame: VideoFrame, carried: CarriedFormat, path: Path) -> ColorSpec
     return ColorSpec(matrix, "full" if tags[3] == _FULL else "limited", tags)
 
 
+def _no_frame(
+    path: Path, container: InputContainer, stream: VideoStream, sampled: _Sampled
+) -> FfxError:
+    if sampled.failures or sampled.packets:
+        return CorruptInput("no frame of this video can be decoded", path=path)
+    length, of_video = header_duration(container, stream)
+    of_video |= len(container.streams) == 1
+    if stream.frames or (of_video and length):
+        return TruncatedInput(
+            "the video ends before its first frame, although its header announces some",
+            path=path,
+            hint="copy or download it again",
+        )
+    return EmptyVideo("this video has no frames", path=path)
+
+
 def _sample(container: InputContainer, stream: VideoStream) -> _Sampled:
     sampled = _Sampled()
     # Frame threads would have to be fed a packet each before the first frame comes out.
@@ -188,6 +205,7 @@ def _first_frames(
             return
         if packet is None:
             return
+        sampled.packets += bool(packet.size)
         if packet.pts is not None and not packet.is_discard:
             sampled.packet_times.append(packet.pts)
         if found >= _FIRST_FRAMES:
@@ -241,6 +259,7 @@ def _describe(
         "hdr": color.tags[2] in {_PQ, _HLG},
         "deep": carried.layout.bits > 8,
         "alpha": carried.alpha,
+        "alpha_unread": not carried.alpha and _alpha_beside(stream),
         "vfr": not steady,
         "rotated": turned != 0,
         "mirrored": mirrored,
@@ -272,6 +291,16 @@ def _describe(
         subtitles=tuple(s.index for s in container.streams if s.type == "subtitle"),
         chapters=len(container.chapters()),
         tags=dict(container.metadata),
+    )
+
+
+def _alpha_beside(stream: VideoStream) -> bool:
+    """Whether the container holds alpha beside each packet (VP8 and VP9 in WebM).
+
+    FFmpeg's own decoders for the two pass over it.
+    """
+    return any(
+        key.lower() == "alpha_mode" and value == "1" for key, value in stream.metadata.items()
     )
 
 

@@ -105,11 +105,11 @@ class PyavReader:
         """What is missing; see Reader."""
         self._loss = find_loss(self.info, self._tally)
         if self._loss.inside and self._loss.error is None:
-            self._report.warn(f"{self._loss.inside} damaged frames were lost: {self.info.path}")
+            self._report.warn(self._loss.told(self.info.path))
         if self._damaged:
+            what = "packet or frame was" if self._damaged == 1 else "packets or frames were"
             self._report.warn(
-                f"{self._damaged} damaged packets or frames were used as far as they could be "
-                f"decoded: {self.info.path}"
+                f"{self._damaged} damaged {what} used as far as could be decoded: {self.info.path}"
             )
         return self._loss.error
 

@@ -84,7 +84,8 @@ def open_reader(
         pin_memory: Batches lie in page-locked memory (needs CUDA).
 
     Raises:
-        UnsupportedVideo: HDR; or opencv was asked for where it would ruin the picture.
+        UnsupportedVideo: HDR; or opencv was asked for where it would ruin the picture or cannot
+            read it.
         InputError, DecodeError: The file cannot be opened.
     """
     if "hdr" in info.hazards:
@@ -94,6 +95,8 @@ def open_reader(
             path=info.path,
             hint="convert it to SDR (BT.709) first",
         )
+    if "alpha_unread" in info.hazards:
+        report.warn(f"the alpha channel of this {info.codec} video is dropped: {info.path}")
     reasons = [why for hazard, why in _OPENCV_GETS_WRONG.items() if hazard in info.hazards]
     if decoder == "opencv" and reasons:
         raise UnsupportedVideo(
@@ -101,13 +104,23 @@ def open_reader(
             path=info.path,
             hint="use --decoder auto or pyav",
         )
-    if decoder == "pyav" or reasons:
-        if decoder == "auto":
-            report.note(f"decoder pyav, because OpenCV gets this video wrong: {', '.join(reasons)}")
-        else:
-            report.note("decoder pyav, as asked")
-        report.facts["decoder"] = "pyav"
-        return PyavReader(info, report, pin_memory=pin_memory)
+    if decoder == "pyav":
+        return _pyav(info, report, pin_memory, "as asked")
+    if reasons:
+        why = f"because OpenCV gets this video wrong: {', '.join(reasons)}"
+        return _pyav(info, report, pin_memory, why)
+    try:
+        reader = OpencvReader(info, report, pin_memory=pin_memory)
+    except UnsupportedVideo as error:
+        if decoder == "opencv":
+            raise
+        return _pyav(info, report, pin_memory, f"because {error.message}")
     report.note("decoder opencv" + (", as asked" if decoder == "opencv" else ""))
     report.facts["decoder"] = "opencv"
-    return OpencvReader(info, report, pin_memory=pin_memory)
+    return reader
+
+
+def _pyav(info: VideoInfo, report: Report, pin_memory: bool, why: str) -> PyavReader:
+    report.note(f"decoder pyav, {why}")
+    report.facts["decoder"] = "pyav"
+    return PyavReader(info, report, pin_memory=pin_memory)

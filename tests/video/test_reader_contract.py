@@ -5,6 +5,7 @@ A new backend is one line in BACKENDS; a new kind of clip is one line in CLIPS.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -433,7 +434,9 @@ def test_one_bad_frame_is_a_warning(tmp_path: Path, decoder: str) -> None:
     assert read.loss is None
     assert len(read.pts) >= 58
     if len(read.pts) < 60:
-        assert any("were lost" in w for w in read.report.warnings)
+        lost = 60 - len(read.pts)
+        told = "1 damaged frame was lost: " if lost == 1 else f"{lost} damaged frames were lost: "
+        assert any(w.startswith(told) for w in read.report.warnings)
 
 
 @pytest.mark.parametrize("decoder", BACKENDS)
@@ -527,6 +530,84 @@ def test_buffers_come_back_only_when_every_view_is_gone() -> None:
     assert pool.empty((2, 3, 4), torch.uint16).data_ptr() != where
     del view
     assert where in {t.data_ptr() for t in [pool.empty((2, 3, 4), torch.uint16) for _ in range(2)]}
+
+
+@pytest.mark.parametrize("name", [b"latin \xfc.mp4", b"\xff/utf8.mp4"])
+def test_names_that_are_not_utf8(
+    tmp_path: Path, name: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / os.fsdecode(name)
+    path.parent.mkdir(exist_ok=True)
+    clip = make_clip(tmp_path / "clip.mp4")
+    clip.path.rename(path)
+    with caplog.at_level("INFO"):
+        read = Read(path, "auto")
+    assert read.report.facts["decoder"] == "pyav"
+    assert "is not UTF-8" in caplog.text
+    assert read.pts == list(clip.pts)
+    with pytest.raises(UnsupportedVideo, match=r"is not UTF-8.*--decoder auto or pyav"):
+        Read(path, "opencv")
+
+
+def test_a_codec_that_opencv_opens_but_cannot_decode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clip = make_clip(tmp_path / "clip.mp4")
+
+    class Undecoding:
+        """As cv2.VideoCapture of a build without a decoder."""
+
+        released = 0
+
+        def __init__(self, *_: object) -> None:
+            pass
+
+        def isOpened(self) -> bool:
+            return True
+
+        def set(self, *_: object) -> bool:
+            return True
+
+        def read(self, *_: object) -> tuple[bool, None]:
+            return False, None
+
+        def release(self) -> None:
+            Undecoding.released += 1
+
+    monkeypatch.setattr(cv2, "VideoCapture", Undecoding)
+    with caplog.at_level("INFO"):
+        read = Read(clip.path, "auto")
+    assert read.report.facts["decoder"] == "pyav"
+    assert "OpenCV cannot decode this video (h264)" in caplog.text
+    assert read.pts == list(clip.pts)
+    with pytest.raises(UnsupportedVideo, match=r"cannot decode.*--decoder auto or pyav"):
+        Read(clip.path, "opencv")
+    assert Undecoding.released == 2
+
+
+def test_av1_is_read_whatever_opencv_can_do(tmp_path: Path) -> None:
+    options = {"preset": "10", "crf": "5"}
+    clip = make_clip(tmp_path / "av1.mp4", codec="libsvtav1", size=(64, 64), options=options)
+    read = Read(clip.path, "auto")
+    assert read.loss is None
+    assert read.pts == list(clip.pts)
+    for index, value in enumerate(read.values()):
+        assert abs(value - clip.value(index)) <= 6, index
+
+
+@pytest.mark.parametrize("codec", ["libvpx", "libvpx-vp9"])
+@pytest.mark.parametrize("decoder", ["auto", *BACKENDS])
+def test_alpha_that_no_decoder_gives_is_told(tmp_path: Path, codec: str, decoder: str) -> None:
+    options = {"auto-alt-ref": "0"}
+    clip = make_clip(
+        tmp_path / "clip.webm", codec=codec, pix_fmt="yuva420p", frames=3, options=options
+    )
+    read = Read(clip.path, decoder)
+    assert read.info.hazards == {"alpha_unread"}
+    (warning,) = read.report.warnings
+    assert "alpha channel" in warning
+    assert "dropped: " in warning
+    assert len(read.pts) == 3
 
 
 @pytest.mark.parametrize("decoder", BACKENDS)
