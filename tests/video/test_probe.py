@@ -211,19 +211,14 @@ def test_streams_beside_the_video(tmp_path: Path) -> None:
         probe(clip)
 
 
-def undecodable(mp4: bytes) -> bytes:
-    """Every slice becomes a filler unit: no packet fails, and none gives a frame."""
-    data = bytearray(mp4)
-    at = mp4.find(b"mdat") + 4
-    end = at - 8 + int.from_bytes(mp4[at - 8 : at - 4], "big")
-    while at + 5 <= end:
-        size = int.from_bytes(data[at : at + 4], "big")
-        if not 0 < size <= end - at:
-            break
-        if data[at + 4] & 31 in {1, 5}:
-            data[at + 4] = 12
-        at += 4 + size
-    return bytes(data)
+def without_key_frame(given: Path, out: Path) -> None:
+    """No packet fails to decode, and none gives a frame."""
+    with av.open(given) as source, av.open(out, "w") as sink:
+        stream = sink.add_stream_from_template(source.streams.video[0])
+        for packet in source.demux(video=0):
+            if packet.size and not packet.is_keyframe:
+                packet.stream = stream
+                sink.mux(packet)
 
 
 def bad_files(folder: Path) -> dict[str, type[FfxError]]:
@@ -239,8 +234,7 @@ def bad_files(folder: Path) -> dict[str, type[FfxError]]:
     damage(good.path, folder / "garbage.mp4", range(30))
     truncate(make_clip(folder / "head.mkv", frames=30).path, folder / "header_only.mkv", 0.12)
     truncate(make_clip(folder / "eight.mkv", frames=8).path, folder / "small.mkv", 0.4)
-    silent = make_clip(folder / "silent.mp4", frames=30).path.read_bytes()
-    (folder / "no_frame.mp4").write_bytes(undecodable(silent))
+    without_key_frame(good.path, folder / "no_key.mp4")
     return {
         "missing.mp4": InputNotFound,
         "zero.mp4": EmptyVideo,
@@ -253,7 +247,7 @@ def bad_files(folder: Path) -> dict[str, type[FfxError]]:
         "garbage.mp4": CorruptInput,
         "header_only.mkv": TruncatedInput,
         "small.mkv": TruncatedInput,
-        "no_frame.mp4": CorruptInput,
+        "no_key.mp4": CorruptInput,
     }
 
 
