@@ -67,7 +67,7 @@ def test_commands_of_the_examples_exist() -> None:
 def test_options_of_the_examples_exist() -> None:
     command = typer.main.get_command(app).commands["swap"]  # type: ignore[attr-defined]
     known = {name for p in command.params for name in (*p.opts, *p.secondary_opts)} | {"--help"}
-    of_others = {"--json"}
+    of_others = {"--json", "--pairs"}
     used = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", README))
     assert used <= known | of_others
 
