@@ -84,6 +84,14 @@ def exact(backdrop: Floats, source: Floats, mask: Mask) -> Floats:
         shape=(len(y), len(y)),
     )
     result = backdrop.copy()
-    # What spsolve does, with one factorisation for the three channels.
-    result[:, y, x] = splu(matrix, permc_spec="MMD_AT_PLUS_A").solve(right).T
+    # What spsolve does, with one factorisation for the three channels. The matrix is symmetric and
+    # positive definite, so it needs no pivoting, which would fill it in: 0.3 s instead of 89 s for
+    # dust of 384.
+    factors = splu(
+        matrix,
+        permc_spec="MMD_AT_PLUS_A",
+        diag_pivot_thresh=0.0,
+        options={"SymmetricMode": True},
+    )
+    result[:, y, x] = factors.solve(right).T
     return result
