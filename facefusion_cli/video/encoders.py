@@ -239,6 +239,9 @@ def configure(context: VideoCodecContext, plan: EncodingPlan) -> None:
     context.thread_type = "AUTO"  # type: ignore[assignment]
 
 
+_HARDWARE = ("_nvenc", "_qsv", "_amf", "_vaapi", "_videotoolbox", "_v4l2m2m")
+
+
 def try_encoder(plan: EncodingPlan, out: Path | None = None) -> None:
     """Opens the encoder once with the plan's size, format and options, and closes it again.
 
@@ -261,7 +264,8 @@ def try_encoder(plan: EncodingPlan, out: Path | None = None) -> None:
         raise EncoderUnavailable(f"no encoder {plan.codec}", hint=hint) from error
     except av.error.FFmpegError as error:
         reason = lines[0][2].strip() if lines else error.strerror
-        if isinstance(error, OSError):
+        # Hardware encoders also fail with other errors where the hardware is not there.
+        if isinstance(error, OSError) or plan.codec.endswith(_HARDWARE):
             raise EncoderUnavailable(f"{plan.codec} does not open: {reason}") from error
         raise EncoderRejected(f"{plan.codec} refuses: {reason}", path=out) from error
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from fractions import Fraction
 from itertools import islice
 from types import TracebackType
@@ -12,6 +13,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 import torch
+from av.error import FFmpegError
 from av.packet import Packet
 from av.video.frame import VideoFrame
 from av.video.reformatter import Interpolation, VideoReformatter
@@ -30,6 +32,8 @@ from facefusion_cli.video.pixel_formats import CarriedFormat, carried_format
 
 Samples = npt.NDArray[Any]
 
+THREADS = 0
+"""Threads of the decoder; 0 = one a core."""
 _TURNS = {
     90: cv2.ROTATE_90_COUNTERCLOCKWISE,
     180: cv2.ROTATE_180,
@@ -72,6 +76,7 @@ class PyavReader:
         self._container = open_container(info.path)
         self._stream = video_stream(self._container, info.path)
         self._stream.thread_type = "AUTO"
+        self._stream.codec_context.thread_count = THREADS
         if self._carried.name != info.pixel_format:
             report.note(f"{info.pixel_format} is carried as {self._carried.name}")
 
@@ -162,20 +167,44 @@ class PyavReader:
 
     def _decoded(self) -> Iterator[VideoFrame]:
         in_a_row = 0
+        last: int | None = None
         for packet in self._packets():
             self._damaged += packet.is_corrupt
             try:
                 frames = self._stream.decode(packet)
             except PACKET_ERRORS:
+                if packet.size == 0:
+                    # The flush of a decoder with many threads holds as many frames as threads, and
+                    # one bad frame among them hides the rest.
+                    yield from self._tail(last)
+                    return
                 self._tally.failures += 1
                 in_a_row += 1
                 if in_a_row > MAX_FAILURES_IN_A_ROW:
                     self._tally.gave_up = True
                     return
                 continue
-            if frames:
+            for frame in frames:
                 in_a_row = 0
-            yield from frames
+                last = frame.pts if last is None or frame.pts is None else max(last, frame.pts)
+                yield frame
+
+    def _tail(self, last: int | None) -> Iterator[VideoFrame]:
+        """Frames after a pts (in the stream's ticks), decoded anew by one thread."""
+        with open_container(self.info.path) as container:
+            stream = video_stream(container, self.info.path)
+            stream.thread_type = "NONE"
+            if last is not None:
+                with suppress(FFmpegError):  # what cannot seek is read from its start
+                    container.seek(last, stream=stream)
+            for packet in container.demux(stream):
+                late = last is None or packet.pts is None or packet.pts > last
+                try:
+                    frames = stream.decode(packet)
+                except PACKET_ERRORS:
+                    self._tally.failures += late
+                    continue
+                yield from (f for f in frames if last is None or f.pts is None or f.pts > last)
 
     def _packets(self) -> Iterator[Packet[VideoStream]]:
         """All packets, and the empty one that flushes the decoder.

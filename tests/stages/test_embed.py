@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from facefusion_cli.config import Config
+from facefusion_cli.config import load_config
 from facefusion_cli.nets.dlib_resnet import CROP, SAME_PERSON, DlibResNet
 from facefusion_cli.pipeline import PHOTO_COLOR, PHOTO_LAYOUT, Engine
 from facefusion_cli.planes import frames_from_rgb
@@ -34,7 +34,7 @@ def network() -> DlibResNet:
 
 @pytest.fixture(scope="module")
 def engine() -> Engine:
-    return Engine(Config(), Report())
+    return Engine(load_config(flags={"runtime": {"device": "cpu"}}), Report())
 
 
 def batch(*pictures: Rgb) -> FrameBatch:

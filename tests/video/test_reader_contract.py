@@ -20,6 +20,7 @@ import torch
 from facefusion_cli.errors import CorruptInput, FfxError, TruncatedInput, UnsupportedVideo
 from facefusion_cli.report import Report
 from facefusion_cli.types import BgrBatch, FrameBatch
+from facefusion_cli.video import pyav_reader
 from facefusion_cli.video.buffers import BufferPool
 from facefusion_cli.video.probe import probe
 from facefusion_cli.video.reader import Reader, open_reader
@@ -455,6 +456,17 @@ def test_many_bad_frames_far_apart_do_not_end_it(tmp_path: Path, decoder: str) -
     assert isinstance(read.loss, CorruptInput)
     assert read.pts == [t for i, t in enumerate(clip.pts) if i % 7 != 2]
     assert read.reader.decode_failures == read.reader.frames_lost == 14
+
+
+def test_bad_frames_in_the_last_threads_hide_no_good_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Machines with many cores hold many frames when the file ends."""
+    monkeypatch.setattr(pyav_reader, "THREADS", 16)
+    clip = make_clip(tmp_path / "clip.mp4", frames=100, options={"g": "1", "bf": "0"})
+    read = Read(damage(clip.path, tmp_path / "broken.mp4", (50, 90, 93, 96)), "pyav")
+    assert read.pts == [t for i, t in enumerate(clip.pts) if i not in (50, 90, 93, 96)]
+    assert read.reader.decode_failures == read.reader.frames_lost == 4
 
 
 @pytest.mark.parametrize("decoder", BACKENDS)
