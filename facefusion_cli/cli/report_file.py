@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import logging
-import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from facefusion_cli.cli.console import BUG
-from facefusion_cli.errors import (
-    FfxError,
-    OutputFolderMissing,
-    OutputNotWritable,
-    SameFile,
-    UsageError,
-)
+from facefusion_cli.errors import EncodeError, FfxError, SameFile, UsageError
 from facefusion_cli.report import Report
+from facefusion_cli.video.atomic import (
+    as_output_error,
+    atomic_output,
+    check_output,
+    final_path,
+    output_errors,
+)
 
 log = logging.getLogger("ffx")
 
@@ -29,7 +29,7 @@ def reporting_to(
     """Writes the report to path when the block ends; with path None, does nothing.
 
     A run that fails is reported too, with `error`, `error_class` and `exit_code` of what ended it.
-    Wrong arguments are not: nothing ran.
+    Wrong arguments are not, unless they were found after frames had gone through.
 
     Args:
         path: Where the JSON goes; an old report there is replaced.
@@ -39,7 +39,8 @@ def reporting_to(
     Raises:
         SameFile: path is one of the protected files.
         OutputFolderMissing: path's folder does not exist.
-        OutputNotWritable: path cannot be written, found before the block runs.
+        OutputNotWritable: path cannot be written or is there and no regular file, found before the
+            block runs.
     """
     if path is None:
         yield
@@ -47,14 +48,14 @@ def reporting_to(
     _check(path, protected)
     try:
         yield
-    except UsageError:
-        raise
     except Exception as error:  # whatever ended the run, its report says so
+        if isinstance(error, UsageError) and not report.counts:
+            raise
         code = error.exit_code if isinstance(error, FfxError) else BUG
         report.facts.update(error=str(error), error_class=type(error).__name__, exit_code=code)
         try:
             _write(path, report)
-        except OutputNotWritable as second:
+        except EncodeError as second:
             log.warning("%s", second)  # the first error decides how the run ended
         raise
     report.facts["exit_code"] = 0
@@ -67,35 +68,26 @@ def _check(path: Path, protected: Sequence[Path | None]) -> None:
             raise SameFile("--report would replace a file of this run", path=path)
     if path.is_dir():
         raise UsageError("--report is a folder", path=path, hint="name a file")
-    if not path.parent.is_dir():
-        raise OutputFolderMissing("the folder of --report does not exist", path=path.parent)
+    check_output(path, (), overwrite=True, what="report")
     try:
-        with tempfile.TemporaryFile(dir=path.parent):
+        with tempfile.TemporaryFile(dir=final_path(path).parent):
             pass
     except OSError as error:
-        raise _not_writable(path, error) from error
+        raise as_output_error(error, path, "report") from error
 
 
 def _same(one: Path, other: Path) -> bool:
-    if one.exists() and other.exists():
-        return one.samefile(other)
-    return one.resolve() == other.resolve()
+    try:
+        if one.exists() and other.exists():
+            return one.samefile(other)
+        return final_path(one) == final_path(other)
+    except OSError:  # whoever opens them says what is wrong with them
+        return False
 
 
 def _write(path: Path, report: Report) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        try:
-            with temporary.open("w", encoding="utf-8") as stream:
-                stream.write(report.as_json())
-                stream.flush()
-                os.fsync(stream.fileno())
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise _not_writable(path, error) from error
-
-
-def _not_writable(path: Path, error: OSError) -> OutputNotWritable:
-    return OutputNotWritable(f"the report cannot be written ({error.strerror})", path=path)
+    with (
+        atomic_output(path, overwrite=True, what="report") as partial,
+        output_errors(path, "report"),
+    ):
+        partial.write_text(report.as_json(), encoding="utf-8")

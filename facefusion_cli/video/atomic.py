@@ -36,42 +36,50 @@ _NOT_ALLOWED = {
     errno.EISDIR,
     errno.ENOTDIR,
     errno.ENAMETOOLONG,
+    errno.ELOOP,
 }
+_NO_LINKS = {errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+"""What file systems say that have no hard links; EACCES is Android's."""
 
 
-def as_output_error(error: OSError, out: Path) -> FfxError:
+def as_output_error(error: OSError, out: Path, what: str = "output") -> FfxError:
     """What an operating system error while writing means to the user.
 
     PyAV's errors with an errno are OSErrors too, so this serves them as well.
+
+    Args:
+        error: What the system said.
+        out: The file that was asked for.
+        what: What the file is to the user, for the message.
     """
     reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
     if error.errno in _NO_SPACE:
         hint = "free some space or choose another folder; nothing was left behind"
-        return DiskFull(f"no space left for the output ({reason})", path=out, hint=hint)
-    if error.errno == errno.ENOENT:
-        return OutputFolderMissing("the output's folder does not exist (any more)", path=out)
+        return DiskFull(f"no space left for the {what} ({reason})", path=out, hint=hint)
+    if error.errno in {errno.ENOENT, errno.ESTALE}:
+        return OutputNotWritable(f"the {what}'s folder does not exist any more", path=out)
     if error.errno in _NOT_ALLOWED:
-        return OutputNotWritable(f"the output cannot be written ({reason})", path=out)
-    return EncodeError(f"writing the output failed ({reason})", path=out)
+        return OutputNotWritable(f"the {what} cannot be written ({reason})", path=out)
+    return EncodeError(f"writing the {what} failed ({reason})", path=out)
 
 
 @contextmanager
-def output_errors(out: Path) -> Iterator[None]:
+def output_errors(out: Path, what: str = "output") -> Iterator[None]:
     """Translates operating system errors of the block into the tree's, naming the output.
 
     Raises:
         DiskFull: No space or quota left.
-        OutputNotWritable: Permission, read-only file system, name too long.
-        OutputFolderMissing: The folder is gone.
+        OutputNotWritable: Permission, read-only file system, name too long, links in a circle, or
+            the folder is gone: a run checks that it is there before it begins.
         EncodeError: Any other failed write.
     """
     try:
         yield
     except OSError as error:
-        raise as_output_error(error, out) from error
+        raise as_output_error(error, out, what) from error
 
 
-def check_output(out: Path, inputs: Iterable[Path], overwrite: bool) -> None:
+def check_output(out: Path, inputs: Iterable[Path], overwrite: bool, what: str = "output") -> None:
     """Refuses an output that cannot or must not be written; to be called before any work.
 
     Args:
@@ -79,47 +87,75 @@ def check_output(out: Path, inputs: Iterable[Path], overwrite: bool) -> None:
         inputs: Every file the run reads; the output must be none of them, not even by a symbolic
             or hard link.
         overwrite: Whether an existing output may be replaced.
+        what: What the file is to the user, for the messages.
 
     Raises:
         OutputFolderMissing: The folder does not exist, or is a file.
-        OutputNotWritable: The output is a folder, a device or write-protected, or its folder does
-            not let files be made.
+        OutputNotWritable: The output is a folder, a device or write-protected, its symbolic links
+            go in circles, or its folder does not let files be made.
         SameFile: The output is one of the inputs.
         OutputExists: The output is there and overwrite is false.
     """
-    with output_errors(out):
-        _check_output(out, inputs, overwrite)
+    with output_errors(out, what):
+        _check_output(out, inputs, overwrite, what)
 
 
-def _check_output(out: Path, inputs: Iterable[Path], overwrite: bool) -> None:
-    target = out.resolve()
+def _check_output(out: Path, inputs: Iterable[Path], overwrite: bool, what: str) -> None:
+    target = final_path(out)
     folder = target.parent
     if not folder.is_dir():
-        what = "is not a folder" if folder.exists() else "does not exist"
+        problem = "is not a folder" if folder.exists() else "does not exist"
         hint = f"make it first: mkdir -p {folder}" if not folder.exists() else None
-        raise OutputFolderMissing(f"the output's folder {what}", path=folder, hint=hint)
+        raise OutputFolderMissing(f"the {what}'s folder {problem}", path=folder, hint=hint)
     if target.is_dir():
         hint = "give the name of a file in it"
-        raise OutputNotWritable("the output is a folder", path=out, hint=hint)
+        raise OutputNotWritable(f"the {what} is a folder", path=out, hint=hint)
     if target.exists():
         for source in inputs:
-            if source.exists() and source.samefile(target):
-                hint = "choose another name for -o"
-                raise SameFile("output and input are the same file", path=out, hint=hint)
-        # Renaming over a device such as /dev/null would replace it for the whole machine.
-        if not target.is_file():
-            raise OutputNotWritable("the output is there and is not a regular file", path=out)
+            if _is_same(source, target):
+                hint = f"choose another name for the {what}"
+                raise SameFile(f"{what} and input are the same file", path=out, hint=hint)
+        _refuse_special(target, out, what)
         if not overwrite:
             hint = "use --overwrite to replace it"
-            raise OutputExists("the output exists already", path=out, hint=hint)
+            raise OutputExists(f"the {what} exists already", path=out, hint=hint)
         if not os.access(target, os.W_OK):
-            raise OutputNotWritable("the output exists and is write-protected", path=out)
+            raise OutputNotWritable(f"the {what} exists and is write-protected", path=out)
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise OutputNotWritable("the output's folder is not writable", path=folder)
+        raise OutputNotWritable(f"the {what}'s folder is not writable", path=folder)
+
+
+def _is_same(source: Path, target: Path) -> bool:
+    try:
+        return source.samefile(target)
+    except OSError:  # whoever opens the source says what is wrong with it
+        return False
+
+
+def _refuse_special(target: Path, out: Path, what: str) -> None:
+    # Renaming over a device such as /dev/null would replace it for the whole machine.
+    if target.exists() and not target.is_file():
+        raise OutputNotWritable(f"the {what} is there and is not a regular file", path=out)
+
+
+def final_path(out: Path) -> Path:
+    """Where an output really goes: absolute, every symbolic link followed.
+
+    Raises:
+        OSError: ELOOP where the links go in circles, or another reason why nothing can be there.
+    """
+    try:
+        target = out.resolve()
+    except RuntimeError as error:  # what Python up to 3.12 says of a circle
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(out)) from error
+    # Later ones leave a circle as it is; looking at it says so.
+    with suppress(FileNotFoundError, NotADirectoryError):
+        target.stat()
+    return target
 
 
 @contextmanager
-def atomic_output(out: Path) -> Iterator[Path]:
+def atomic_output(out: Path, *, overwrite: bool, what: str = "output") -> Iterator[Path]:
     """A temporary path beside the output; becomes the output when the block ends well.
 
     The temporary is an empty file when the block begins, so that a folder that takes no files is
@@ -127,7 +163,9 @@ def atomic_output(out: Path) -> Iterator[Path]:
     link, the file it points to is replaced and the link stays.
 
     Args:
-        out: Where the result shall go; an existing file is replaced.
+        out: Where the result shall go.
+        overwrite: Whether a file that is there when the block ends is replaced.
+        what: What the file is to the user, for the messages.
 
     Yields:
         The path to write to, in the same folder and with the same suffix.
@@ -135,32 +173,57 @@ def atomic_output(out: Path) -> Iterator[Path]:
     Raises:
         DiskFull: No space left. Errors of the block itself pass through as they are: what writes
             in it uses output_errors.
-        OutputNotWritable: The folder takes no files, or another run is writing this output.
-        OutputFolderMissing: The folder is gone.
+        OutputNotWritable: The folder takes no files or is gone, or another run of this process is
+            writing this output.
+        OutputExists: Another run wrote the output while the block ran, and overwrite is false.
     """
-    target = out.resolve()
-    partial = partial_path(target, os.getpid())
-    with output_errors(out):
+    with output_errors(out, what):
+        target = final_path(out)
+        partial = partial_path(target, os.getpid())
         sweep_partials(target)
         handle = os.open(partial, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         # The lock tells a sweeping process of another container or host, where the process id
         # means nothing, that this partial is alive.
         if not _lock(handle):
-            raise OutputNotWritable("another run is writing the same output", path=out)
+            raise OutputNotWritable(f"another run is writing the same {what}", path=out)
         try:
-            with output_errors(out):
+            with output_errors(out, what):
                 os.ftruncate(handle, 0)
             yield partial
-            with output_errors(out):
+            with output_errors(out, what):
                 _sync(partial)
-                partial.replace(target)
+                _refuse_special(target, out, what)
+                if overwrite:
+                    partial.replace(target)
+                else:
+                    _publish_new(partial, target, out, what)
                 _sync_folder(target.parent)
         except BaseException:
-            partial.unlink(missing_ok=True)
+            with suppress(FileNotFoundError, NotADirectoryError):
+                partial.unlink()
             raise
     finally:
         os.close(handle)
+
+
+def _publish_new(partial: Path, target: Path, out: Path, what: str) -> None:
+    """Gives the partial its final name unless that is taken, in one step where there are links."""
+    taken = OutputExists(
+        f"another run wrote the {what} in the meantime", path=out, hint="--overwrite replaces it"
+    )
+    try:
+        os.link(partial, target)
+    except FileExistsError as error:
+        raise taken from error
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        if target.exists():
+            raise taken from error
+        partial.replace(target)
+        return
+    partial.unlink()
 
 
 def partial_path(out: Path, pid: int) -> Path:

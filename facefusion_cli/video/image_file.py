@@ -191,7 +191,7 @@ class ImageTarget:
         Args:
             frames: What read() gave, its planes changed; on any device.
             out: The output; see check_output.
-            output: image_quality is for JPEG and lossy WebP.
+            output: image_quality is for JPEG and lossy WebP; overwrite as for atomic_output.
 
         Raises:
             IncompatibleContainer: See check_output.
@@ -207,7 +207,7 @@ class ImageTarget:
         if frames.alpha is not None:
             colours = np.dstack([colours, frames.alpha[0].cpu().numpy()])
         data = self._encoded(colours, IMAGES[out.suffix.lower()], output.image_quality, out)
-        with atomic_output(out) as partial:
+        with atomic_output(out, overwrite=output.overwrite) as partial:
             with output_errors(out):
                 partial.write_bytes(data)
             _verify(partial, (frames.width, frames.height), out)

@@ -73,8 +73,11 @@ class ClipWriter:
             DiskFull: There is no space at all.
         """
         with ExitStack() as cleanup:
-            self._partial = cleanup.enter_context(atomic_output(self._out))
-            audio = self._config.output.audio
+            output = self._config.output
+            self._partial = cleanup.enter_context(
+                atomic_output(self._out, overwrite=output.overwrite)
+            )
+            audio = output.audio
             copier = StreamCopier(self._info.path, self._container, self._report, audio=audio)
             cleanup.callback(copier.close)
             sink = self._open()
@@ -199,6 +202,8 @@ class ClipWriter:
                 assert video.time_base is not None
                 span = (max(times) - min(times)) * video.time_base if times else Fraction(0)
                 kept = {name.lower() for name in file.metadata}
+        except FileNotFoundError as error:
+            raise as_output_error(error, self._out) from error
         except (FFmpegError, IndexError) as error:
             raise self._unsound(f"it cannot be read back ({error})") from error
         if len(times) != encoder.frames:

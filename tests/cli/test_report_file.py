@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from pathlib import Path
 
 import pytest
@@ -109,4 +110,53 @@ def test_a_report_that_fails_late_does_not_hide_the_error(
 
     with caplog.at_level(logging.WARNING, "ffx"), pytest.raises(InputNotFound):
         run()
-    assert "the report cannot be written" in caplog.text
+    assert "the report's folder does not exist any more" in caplog.text
+
+
+def test_a_link_stays_one(tmp_path: Path) -> None:
+    path = tmp_path / "link.json"
+    for real in (tmp_path / "old.json", tmp_path / "new.json"):
+        path.unlink(missing_ok=True)
+        path.symlink_to(real)
+        (tmp_path / "old.json").touch()
+        with reporting_to(path, Report(), ()):
+            pass
+        assert path.is_symlink()
+        assert json.loads(real.read_text())["exit_code"] == 0
+    assert content(tmp_path) == ["link.json", "new.json", "old.json"]
+
+
+def test_what_is_no_file_is_refused_and_stays(tmp_path: Path) -> None:
+    pipe, link, loop = tmp_path / "pipe", tmp_path / "link.json", tmp_path / "loop"
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    loop.symlink_to(loop)
+    for path in (pipe, link):
+        with pytest.raises(OutputNotWritable, match="the report is there and is not a regular"):
+            never(path)
+    with pytest.raises(OutputNotWritable):
+        never(loop)
+    with pytest.raises(OutputNotWritable):
+        never(loop / "run.json", (loop,))
+    assert pipe.is_fifo()
+    assert content(tmp_path) == ["link.json", "loop", "pipe"]
+
+
+def test_an_output_whose_links_go_in_circles_is_left_to_its_own_check(tmp_path: Path) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    with reporting_to(tmp_path / "run.json", Report(), (loop,)):
+        pass
+
+
+def test_an_output_found_taken_after_the_work_is_reported(tmp_path: Path) -> None:
+    path, report = tmp_path / "run.json", Report()
+
+    def run() -> None:
+        with reporting_to(path, report, ()):
+            report.count("frames_in")
+            raise OutputExists("another run wrote the output in the meantime")
+
+    with pytest.raises(OutputExists):
+        run()
+    assert json.loads(path.read_text())["exit_code"] == 2

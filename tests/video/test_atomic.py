@@ -5,11 +5,12 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -56,9 +57,16 @@ def names(folder: Path) -> list[str]:
 
 
 def fail(out: Path, error: BaseException) -> None:
-    with atomic_output(out) as partial:
+    with atomic_output(out, overwrite=True) as partial:
         partial.write_bytes(b"half")
         raise error
+
+
+def spoil(out: Path, deed: Callable[[Path], object], overwrite: bool = False) -> None:
+    """An output to which something happens while it is written."""
+    with atomic_output(out, overwrite=overwrite) as partial:
+        partial.write_bytes(b"ours")
+        deed(partial)
 
 
 def dead_pid() -> int:
@@ -69,7 +77,7 @@ def dead_pid() -> int:
 
 def test_it_appears_at_the_end_and_whole(tmp_path: Path) -> None:
     out = tmp_path / "out.mp4"
-    with atomic_output(out) as partial:
+    with atomic_output(out, overwrite=True) as partial:
         assert partial.parent == tmp_path
         assert partial.name == f".out.{os.getpid()}.partial.mp4"
         partial.write_bytes(b"whole")
@@ -84,7 +92,7 @@ def test_it_replaces_what_was_there_only_on_success(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         fail(out, ZeroDivisionError())
     assert out.read_bytes() == b"old"
-    with atomic_output(out) as partial:
+    with atomic_output(out, overwrite=True) as partial:
         partial.write_bytes(b"new")
     assert out.read_bytes() == b"new"
     assert names(tmp_path) == ["out.mp4"]
@@ -103,7 +111,7 @@ def test_no_exception_leaves_anything(tmp_path: Path, error: BaseException) -> N
 
 def test_the_mode_is_that_of_any_new_file(tmp_path: Path) -> None:
     (tmp_path / "plain").touch()
-    with atomic_output(tmp_path / "out.mp4") as partial:
+    with atomic_output(tmp_path / "out.mp4", overwrite=True) as partial:
         partial.write_bytes(b"whole")
     assert (tmp_path / "out.mp4").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
@@ -113,7 +121,7 @@ def test_a_symbolic_link_stays_one(tmp_path: Path) -> None:
     real.mkdir()
     link = tmp_path / "link.mp4"
     link.symlink_to(real / "out.mp4")
-    with atomic_output(link) as partial:
+    with atomic_output(link, overwrite=True) as partial:
         assert partial.parent == real
         partial.write_bytes(b"whole")
     assert link.is_symlink()
@@ -132,14 +140,14 @@ def test_stale_partials_are_swept(tmp_path: Path) -> None:
     ]
     for path in [stale, *others]:
         path.touch()
-    with atomic_output(out):
+    with atomic_output(out, overwrite=True):
         pass
     assert not stale.exists()
     assert all(p.exists() for p in others), "another output's, or a living process's"
 
 
 def _hold(out: Path, ready: str, done: str) -> None:
-    with atomic_output(out) as partial:
+    with atomic_output(out, overwrite=True) as partial:
         Path(ready).touch()
         while not Path(done).exists():
             time.sleep(0.01)
@@ -172,12 +180,67 @@ def test_a_partial_at_work_is_safe_even_where_its_process_id_means_nothing(tmp_p
 
 def test_a_second_run_for_the_same_output_is_refused(tmp_path: Path) -> None:
     out = tmp_path / "out.mp4"
-    with atomic_output(out) as partial:
+    with atomic_output(out, overwrite=True) as partial:
         partial.write_bytes(b"first")
-        with pytest.raises(OutputNotWritable, match="another run"), atomic_output(out):
+        with (
+            pytest.raises(OutputNotWritable, match="another run"),
+            atomic_output(out, overwrite=True),
+        ):
             pass
         assert partial.read_bytes() == b"first"
     assert out.read_bytes() == b"first"
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_an_output_that_another_run_wrote_meanwhile_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    def no_links(*_: object) -> None:
+        raise OSError(errno.EPERM, "no hard links here")
+
+    if not links:
+        monkeypatch.setattr(os, "link", no_links)
+    out = tmp_path / "out.mp4"
+    with atomic_output(out, overwrite=False) as partial:
+        partial.write_bytes(b"first")
+    assert out.read_bytes() == b"first"
+    out.unlink()
+    with pytest.raises(OutputExists, match="in the meantime") as caught:
+        spoil(out, lambda partial: out.write_bytes(b"theirs"))
+    assert caught.value.exit_code == 2
+    assert out.read_bytes() == b"theirs"
+    assert names(tmp_path) == ["out.mp4"]
+
+
+def test_the_folder_is_removed_meanwhile(tmp_path: Path) -> None:
+    out = tmp_path / "folder" / "out.mp4"
+    out.parent.mkdir()
+    with pytest.raises(OutputNotWritable, match="any more") as caught:
+        spoil(out, lambda partial: shutil.rmtree(partial.parent))
+    assert caught.value.exit_code == 5
+
+
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_what_is_no_file_appears_meanwhile(tmp_path: Path, overwrite: bool) -> None:
+    out = tmp_path / "out.mp4"
+    with pytest.raises(OutputNotWritable, match="not a regular file"):
+        spoil(out, lambda partial: os.mkfifo(out), overwrite)
+    assert out.is_fifo()
+    assert names(tmp_path) == ["out.mp4"]
+
+
+def test_links_that_go_in_circles(tmp_path: Path) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    for out in (loop, loop / "out.mp4"):
+        with pytest.raises(OutputNotWritable, match=os.strerror(errno.ELOOP)):
+            check_output(out, [], overwrite=True)
+        with (
+            pytest.raises(OutputNotWritable, match=os.strerror(errno.ELOOP)),
+            atomic_output(out, overwrite=True),
+        ):
+            pytest.fail("the block must not begin")
+    check_output(tmp_path / "out.mp4", [loop], overwrite=True)
 
 
 def test_check_passes_a_good_output(tmp_path: Path) -> None:
@@ -253,7 +316,7 @@ def test_a_read_only_folder(tmp_path: Path) -> None:
         with pytest.raises(OutputNotWritable, match="folder is not writable") as caught:
             check_output(folder / "out.mp4", [], overwrite=False)
         assert caught.value.exit_code == 5
-        with pytest.raises(OutputNotWritable), atomic_output(folder / "out.mp4"):
+        with pytest.raises(OutputNotWritable), atomic_output(folder / "out.mp4", overwrite=True):
             pytest.fail("the block must not begin")
 
 
@@ -262,7 +325,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
     with mounted(folder, "size=64k"):
         with (
             pytest.raises(OSError, match="No space left") as caught,
-            atomic_output(folder / "out.mp4") as partial,
+            atomic_output(folder / "out.mp4", overwrite=True) as partial,
         ):
             partial.write_bytes(bytes(1_000_000))
         assert names(folder) == []
@@ -277,7 +340,8 @@ def test_a_full_disk(tmp_path: Path) -> None:
         (errno.EDQUOT, DiskFull),
         (errno.EACCES, OutputNotWritable),
         (errno.EROFS, OutputNotWritable),
-        (errno.ENOENT, OutputFolderMissing),
+        (errno.ENOENT, OutputNotWritable),
+        (errno.ELOOP, OutputNotWritable),
         (errno.EIO, EncodeError),
     ],
 )
@@ -285,4 +349,4 @@ def test_what_the_system_says_is_translated(number: int, kind: type[FfxError]) -
     error = as_output_error(OSError(number, "x"), Path("out.mp4"))
     assert type(error) is kind
     assert "out.mp4" in str(error)
-    assert os.strerror(number) in str(error) or kind is OutputFolderMissing
+    assert os.strerror(number) in str(error) or number == errno.ENOENT
