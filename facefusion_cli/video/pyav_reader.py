@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import suppress
 from fractions import Fraction
@@ -167,44 +168,53 @@ class PyavReader:
 
     def _decoded(self) -> Iterator[VideoFrame]:
         in_a_row = 0
-        last: int | None = None
+        last = newest = -math.inf
+        failed: list[int] = []
         for packet in self._packets():
             self._damaged += packet.is_corrupt
+            if packet.pts is not None and not packet.is_discard:
+                newest = max(newest, packet.pts)
             try:
                 frames = self._stream.decode(packet)
             except PACKET_ERRORS:
-                if packet.size == 0:
-                    # The flush of a decoder with many threads holds as many frames as threads, and
-                    # one bad frame among them hides the rest.
-                    yield from self._tail(last)
-                    return
-                self._tally.failures += 1
-                in_a_row += 1
+                frames = []
+                if packet.size:
+                    self._tally.failures += 1
+                    in_a_row += 1
+                    failed.append(packet.pts or 0)
                 if in_a_row > MAX_FAILURES_IN_A_ROW:
                     self._tally.gave_up = True
                     return
-                continue
             for frame in frames:
                 in_a_row = 0
-                last = frame.pts if last is None or frame.pts is None else max(last, frame.pts)
+                last = max(last, -math.inf if frame.pts is None else frame.pts)
                 yield frame
+        # A decoder with many threads holds many frames when the file ends, and one bad frame among
+        # them hides those after it.
+        if -math.inf < last < newest:
+            yield from self._tail(int(last), sum(pts > last for pts in failed))
 
-    def _tail(self, last: int | None) -> Iterator[VideoFrame]:
-        """Frames after a pts (in the stream's ticks), decoded anew by one thread."""
+    def _tail(self, last: int, counted: int) -> Iterator[VideoFrame]:
+        """Frames after a pts (in the stream's ticks), decoded anew by one thread.
+
+        Args:
+            last: The pts of the last frame there was.
+            counted: Failures after it that are counted already.
+        """
+        failures = 0
         with open_container(self.info.path) as container:
             stream = video_stream(container, self.info.path)
             stream.thread_type = "NONE"
-            if last is not None:
-                with suppress(FFmpegError):  # what cannot seek is read from its start
-                    container.seek(last, stream=stream)
+            with suppress(FFmpegError):  # what cannot seek is read from its start
+                container.seek(last, stream=stream)
             for packet in container.demux(stream):
-                late = last is None or packet.pts is None or packet.pts > last
                 try:
                     frames = stream.decode(packet)
                 except PACKET_ERRORS:
-                    self._tally.failures += late
+                    failures += packet.pts is not None and packet.pts > last
                     continue
-                yield from (f for f in frames if last is None or f.pts is None or f.pts > last)
+                yield from (f for f in frames if f.pts is not None and f.pts > last)
+        self._tally.failures += max(0, failures - counted)
 
     def _packets(self) -> Iterator[Packet[VideoStream]]:
         """All packets, and the empty one that flushes the decoder.
