@@ -22,7 +22,14 @@ PROFILES = ("default", "fast", "quality", "exact")
 
 def _between(name: str, value: float, low: float, high: float) -> None:
     if not low <= value <= high:
-        raise ConfigError(f"{name} = {value:g} is outside {low:g} to {high:g}")
+        raise ConfigError(f"{name} = {_plain(value)} is outside {_plain(low)} to {_plain(high)}")
+
+
+def _plain(value: float) -> str:
+    """A number without an exponent where that is readable; a huge int would take pages."""
+    if isinstance(value, int):
+        return str(value) if value.bit_length() < 100 else "a huge number"
+    return f"{value:.15g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +165,10 @@ def _checked(name: str, value: object, kind: Any, path: Path | str | None) -> ob
             hint=_nearest(str(value), choices),
         )
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError as error:
+            raise ConfigError(f"{name} = {_plain(value)} is too large", path=path) from error
     if type(value) is not kind:
         raise ConfigError(f"{name} = {value!r} is not of type {kind.__name__}", path=path)
     return value
@@ -173,8 +183,8 @@ def _merge(
             hint = _nearest(table, list(tables))
             raise ConfigError(f"unknown settings table [{table}]", path=path, hint=hint)
         if not isinstance(keys, Mapping):
-            nearest = _nearest(table, [k.split(".")[1] for k in _all_keys()])
-            raise ConfigError(f"{table!r} must be a table", path=path, hint=nearest)
+            hint = f"write [{table}] and below it its settings, one a line"
+            raise ConfigError(f"{table!r} must be a table", path=path, hint=hint)
         hints = get_type_hints(tables[table])
         for key, value in keys.items():
             if key not in hints:
@@ -183,10 +193,18 @@ def _merge(
             base[table][key] = _checked(f"{table}.{key}", value, hints[key], path)
 
 
+def _build(merged: Mapping[str, Mapping[str, Any]], path: Path | str | None) -> Config:
+    """The settings; a value out of range is blamed on path."""
+    try:
+        return Config(**{table.name: cls(**merged[table.name]) for table, cls in _tables()})
+    except ConfigError as error:
+        raise ConfigError(error.message, path=path, hint=error.hint) from error
+
+
 def _read_toml(text: str, path: Path | str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # TOMLDecodeError, or an int of thousands of digits
         raise ConfigError(f"not valid TOML: {error}", path=path) from error
 
 
@@ -218,6 +236,7 @@ def load_config(
         raise ConfigError(f"unknown profile {profile!r}", hint=_nearest(profile, list(PROFILES)))
     merged = Config().as_dict()
     _merge(merged, _read_toml(_profile_text(profile), f"{profile}.toml"), f"{profile}.toml")
+    _build(merged, f"{profile}.toml")
     if file is not None:
         try:
             text = file.read_text(encoding="utf-8")
@@ -226,5 +245,6 @@ def load_config(
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"config file cannot be read ({error})", path=file) from error
         _merge(merged, _read_toml(text, file), file)
+        _build(merged, file)
     _merge(merged, flags or {}, None)
-    return Config(**{table.name: cls(**merged[table.name]) for table, cls in _tables()})
+    return _build(merged, None)

@@ -52,12 +52,21 @@ def test_an_int_is_a_good_float(tmp_path: Path) -> None:
         ("[output]\ncfr = 18\n", "unknown setting output.cfr.*did you mean 'output.crf'"),
         ("[ouput]\ncrf = 18\n", r"unknown settings table \[ouput\].*did you mean 'output'"),
         ("crf = 18\n", r"unknown settings table \[crf\]"),
-        ("output = 18\n", "'output' must be a table"),
+        ("output = 18\n", r"'output' must be a table: .*mine\.toml \(write \[output\] and"),
         ("[output]\ncrf = '18'\n", "output.crf = '18' is not of type int"),
         ("[output]\noverwrite = 1\n", "output.overwrite = 1 is not of type bool"),
         ("[output]\ncrf = true\n", "output.crf = True is not of type int"),
         ("[output]\ncrf = 99\n", "output.crf = 99 is outside 0 to 51"),
         ("[detect]\nthreshold = 0.0\n", "detect.threshold = 0 is outside"),
+        (
+            "[output]\ncrf = 1000000000000\n",
+            "output.crf = 1000000000000 is outside 0 to 51: .*mine",
+        ),
+        ("[faces]\nmax_yaw = 1e12\n", "faces.max_yaw = 1000000000000 is outside 0 to 90"),
+        ("[detect]\nsize = 5000\n", "detect.size = 5000 is outside 64 to 4096"),
+        (f"[output]\ncrf = 0x{'f' * 9000}\n", "output.crf = a huge number is outside"),
+        (f"[output]\ncrf = {'9' * 9000}\n", "not valid TOML"),
+        (f"[faces]\nmax_yaw = 1{'0' * 400}\n", "faces.max_yaw = a huge number is too large"),
         ("[output]\npreset = 'medum'\n", "preset = 'medum' is not one of.*did you mean 'medium'"),
         ("[generator]\nname = 'zzz'\n", "is not one of mesh, none"),
         ("[output\n", "not valid TOML"),
@@ -70,10 +79,25 @@ def test_what_a_file_may_not_say(tmp_path: Path, text: str, message: str) -> Non
     assert caught.value.exit_code == 2
 
 
-@pytest.mark.parametrize("text", ["[output]\ncfr = 18\n", "[output\n", "[output]\ncrf = '18'\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[output]\ncfr = 18\n",
+        "[output\n",
+        "[output]\ncrf = '18'\n",
+        "[output]\ncrf = 99\n",
+        "[faces]\nmax_yaw = -1\n",
+    ],
+)
 def test_the_error_names_the_file(tmp_path: Path, text: str) -> None:
     with pytest.raises(ConfigError, match=r"mine\.toml"):
         load_config(file=write(tmp_path, text))
+
+
+def test_a_flag_out_of_range_is_not_blamed_on_the_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(file=write(tmp_path, "[output]\ncrf = 20\n"), flags={"output": {"crf": 99}})
+    assert caught.value.path is None
 
 
 def test_a_file_that_is_missing_or_no_text(tmp_path: Path) -> None:

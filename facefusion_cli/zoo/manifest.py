@@ -83,7 +83,7 @@ def load_manifest(folder: Path | None = None) -> Manifest:
         folder: The models folder; models_folder() where absent.
 
     Raises:
-        ModelMissing: There is no manifest.
+        ModelMissing: There is no manifest, or its folder is none or may not be read.
         ModelCorrupt: It is no TOML, or an entry lacks a field.
     """
     folder = folder or models_folder()
@@ -93,11 +93,14 @@ def load_manifest(folder: Path | None = None) -> Manifest:
         tables = tomllib.loads(text)
         entries = [*tables.get("model", []), *tables.get("data", [])]
         files = [_entry(folder, entry) for entry in entries]
-    except FileNotFoundError as error:
+    except OSError as error:
         hint = REINSTALL
         if os.environ.get(FOLDER_VARIABLE):
             hint = f"{FOLDER_VARIABLE} names that folder: unset it, or put the models there"
-        raise ModelMissing("the models manifest is missing", path=path, hint=hint) from error
+        problem = "is missing"
+        if not isinstance(error, FileNotFoundError):
+            problem = f"cannot be read ({error.strerror})"
+        raise ModelMissing(f"the models manifest {problem}", path=path, hint=hint) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
         raise ModelCorrupt(
             f"the models manifest cannot be read ({error})", path=path, hint=REINSTALL

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -116,6 +117,29 @@ def test_no_manifest_where_the_environment_points(
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
     with pytest.raises(ModelMissing, match=f"{FOLDER_VARIABLE} names that folder"):
         load_manifest()
+
+
+@pytest.mark.parametrize("kind", ["file", "circle", "folder in its place"])
+def test_a_folder_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    folder = tmp_path / "models"
+    if kind == "file":
+        folder.touch()
+    elif kind == "circle":
+        folder.symlink_to(folder)
+    else:
+        (folder / "manifest.toml").mkdir(parents=True)
+    monkeypatch.setenv(FOLDER_VARIABLE, str(folder))
+    with pytest.raises(ModelMissing, match=f"cannot be read.*{FOLDER_VARIABLE}") as caught:
+        verify_all()
+    assert caught.value.exit_code == 6
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="permissions do not bind root")
+def test_a_folder_that_may_not_be_read(tmp_path: Path) -> None:
+    folder = tmp_path / "models"
+    folder.mkdir(mode=0o000)
+    with pytest.raises(ModelMissing, match="cannot be read"):
+        load_manifest(folder)
 
 
 @pytest.mark.parametrize(
