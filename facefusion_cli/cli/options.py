@@ -16,7 +16,7 @@ import typer
 from facefusion_cli import config as settings
 from facefusion_cli.cli.console import Session
 from facefusion_cli.config import Config, load_config
-from facefusion_cli.errors import ConfigError
+from facefusion_cli.errors import ConfigError, UsageError
 
 
 def _setting(name: str, text: str, panel: str, metavar: str | None = None) -> Any:
@@ -277,6 +277,21 @@ def config_from(parameters: Mapping[str, Any]) -> Config:
         return load_config(profile, file, flags)
     except ConfigError as error:
         raise ConfigError(_as_flags(error.message), hint=error.hint) from error
+
+
+def require_names(**paths: Path) -> None:
+    """Refuses empty file names, which an unset variable of a script gives.
+
+    Args:
+        paths: The arguments by their names in the help.
+
+    Raises:
+        UsageError: One is empty, or the current folder, which is the same to a Path.
+    """
+    for name, path in paths.items():
+        if path == Path():
+            hint = "an empty name or '.' is no file"
+            raise UsageError(f"{name} does not name a file", hint=hint)
 
 
 def _as_flags(message: str) -> str:

@@ -22,6 +22,7 @@ def probe(
     debug: options.Debug = False,
 ) -> None:
     """Show what ffx sees in FILE: size, timing, colour, streams and what needs care."""
+    options.require_names(FILE=file)
     from facefusion_cli.video.image_kinds import is_image
     from facefusion_cli.video.probe import probe as probe_video
 

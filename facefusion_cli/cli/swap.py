@@ -69,6 +69,7 @@ def swap(
     Sound, timing and the picture outside the faces stay as they are.
     """
     session = context.ensure_object(Session)
+    options.require_names(SOURCE=source, TARGET=target, OUT=out)
     settings = options.config_from(context.params)
     run = Report(settings=settings.as_dict(), versions=versions())
     run.facts.update(source=str(source), target=str(target), output=str(out))

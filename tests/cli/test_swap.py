@@ -202,6 +202,30 @@ def test_output_exists(ffx: Ffx, source_photo: Path, face_clip: Path, out: Path)
     assert names(out.parent) == {"out.mp4"}
 
 
+@pytest.mark.parametrize("which", ["SOURCE", "TARGET", "OUT"])
+def test_an_empty_name(
+    ffx: Ffx, source_photo: Path, face_clip: Path, out: Path, which: str
+) -> None:
+    names_given = {"SOURCE": source_photo, "TARGET": face_clip, "OUT": out, which: ""}
+    given = [str(name) for name in names_given.values()]
+    done = ffx("swap", given[0], given[1], "-o", given[2])
+    refused(done, 2, f"{which} does not name a file", left=out.parent)
+
+
+def test_names_that_lead_in_circles(
+    ffx: Ffx, source_photo: Path, face_clip: Path, out: Path, tmp_path: Path
+) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    report = tmp_path / "run.json"
+    done = ffx("swap", source_photo, face_clip, "-o", loop, "--report", report)
+    refused(done, 5, loop)
+    done = ffx("swap", source_photo, face_clip, "-o", out, "--report", loop)
+    refused(done, 5, loop, left=out.parent)
+    refused(ffx("swap", loop, face_clip, "-o", out, "--report", report), 3, loop)
+    assert json.loads(report.read_text())["exit_code"] == 3
+
+
 @pytest.mark.parametrize("overwrite", [[], ["--overwrite"]])
 @pytest.mark.parametrize("link", [False, True])
 def test_output_is_the_target(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from facefusion_cli.errors import (
     EncoderUnavailable,
     IncompatibleContainer,
     Interrupted,
+    OutputNotWritable,
     UnsupportedVideo,
 )
 from facefusion_cli.report import Report
@@ -415,6 +417,23 @@ def test_an_exception_in_the_block_leaves_nothing(
     assert time.perf_counter() - begin < 5
 
 
+@pytest.mark.parametrize("encoder", ["h264", "ffv1"])
+def test_the_folder_is_removed_meanwhile(tmp_path: Path, source: Path, encoder: str) -> None:
+    info = info_of(source)
+    out = tmp_path / "folder" / ("out.mp4" if encoder == "h264" else "out.mkv")
+    out.parent.mkdir()
+
+    def run() -> None:
+        with ClipWriter(out, info, config(encoder), Report()) as writer:
+            for batch in batches(info, evenly(4)):
+                writer.write(batch)
+            shutil.rmtree(out.parent)
+
+    with pytest.raises(OutputNotWritable, match="does not exist any more") as caught:
+        run()
+    assert caught.value.exit_code == 5
+
+
 def test_an_existing_output_survives_a_failure(tmp_path: Path, source: Path) -> None:
     out = tmp_path / "out.mp4"
     out.write_bytes(b"old")
@@ -425,7 +444,7 @@ def test_an_existing_output_survives_a_failure(tmp_path: Path, source: Path) -> 
     with pytest.raises(ValueError):  # noqa: PT011
         run_until(out, info_of(source), 8, fail)
     assert out.read_bytes() == b"old"
-    write_clip(out, info_of(source), evenly(4))
+    write_clip(out, info_of(source), evenly(4), config(overwrite=True))
     assert len(read_file(out).frames) == 4
 
 
