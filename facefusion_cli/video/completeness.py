@@ -9,7 +9,8 @@ from pathlib import Path
 
 import av
 
-from facefusion_cli.errors import CorruptInput, DecodeError, TruncatedInput
+from facefusion_cli.errors import CorruptInput, DecodeError, FfxError, TruncatedInput
+from facefusion_cli.report import Report
 from facefusion_cli.types import VideoInfo
 from facefusion_cli.video.av_errors import PACKET_ERRORS, reading
 from facefusion_cli.video.container import header_duration, open_container, video_stream
@@ -154,3 +155,35 @@ def _others_reach_end(info: VideoInfo) -> bool:
         except PACKET_ERRORS:
             return False
     return end - latest < Fraction(1, 2)
+
+
+class CountedReader:
+    """What both readers count, and what they say of it at the end."""
+
+    def __init__(self, info: VideoInfo, report: Report) -> None:
+        self.info = info
+        self._report = report
+        self._tally = Tally()
+        self._loss: Loss | None = None
+
+    @property
+    def frames_decoded(self) -> int:
+        """Frames handed out so far."""
+        return self._tally.frames
+
+    @property
+    def decode_failures(self) -> int:
+        """Packets or reads that failed with more frames after them."""
+        return self._tally.failures
+
+    @property
+    def frames_lost(self) -> int:
+        """Frames missing by the header; known after check_complete()."""
+        return self._loss.frames if self._loss else 0
+
+    def check_complete(self) -> FfxError | None:
+        """What is missing; see Reader."""
+        self._loss = find_loss(self.info, self._tally)
+        if self._loss.inside and self._loss.error is None:
+            self._report.warn(self._loss.told(self.info.path))
+        return self._loss.error

@@ -11,16 +11,16 @@ from typing import Any, Self
 import cv2
 import torch
 
-from facefusion_cli.errors import FfxError, UnsupportedVideo
+from facefusion_cli.errors import UnsupportedVideo
 from facefusion_cli.report import Report
 from facefusion_cli.types import BgrBatch, VideoInfo
 from facefusion_cli.video.buffers import BufferPool
-from facefusion_cli.video.completeness import MAX_FAILURES_IN_A_ROW, Loss, Tally, find_loss
+from facefusion_cli.video.completeness import MAX_FAILURES_IN_A_ROW, CountedReader
 
 _AV_LOG_QUIET = "-8"
 
 
-class OpencvReader:
+class OpencvReader(CountedReader):
     """A clip through cv2.VideoCapture.
 
     OpenCV stops silently at a corrupt packet, and reading on recovers; it counts time from the
@@ -37,11 +37,8 @@ class OpencvReader:
     """
 
     def __init__(self, info: VideoInfo, report: Report, *, pin_memory: bool = False) -> None:
-        self.info = info
-        self._report = report
+        super().__init__(info, report)
         self._buffers = BufferPool(pin_memory=pin_memory)
-        self._tally = Tally()
-        self._loss: Loss | None = None
         self._changed = False
         # FFmpeg inside OpenCV writes its complaints to stderr; losses are counted here instead.
         os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", _AV_LOG_QUIET)
@@ -57,21 +54,6 @@ class OpencvReader:
             self._capture.release()
             raise _unreadable(f"OpenCV cannot decode this video ({info.codec})", info)
 
-    @property
-    def frames_decoded(self) -> int:
-        """Frames handed out so far."""
-        return self._tally.frames
-
-    @property
-    def decode_failures(self) -> int:
-        """Reads that failed with more frames after them."""
-        return self._tally.failures
-
-    @property
-    def frames_lost(self) -> int:
-        """Frames missing by the header; known after check_complete()."""
-        return self._loss.frames if self._loss else 0
-
     def batches(self, n: int) -> Iterator[BgrBatch]:
         """The clip in batches of n frames; see Reader."""
         more = True
@@ -81,13 +63,6 @@ class OpencvReader:
             more = len(batch) == n
             if len(batch):
                 yield batch
-
-    def check_complete(self) -> FfxError | None:
-        """What is missing; see Reader."""
-        self._loss = find_loss(self.info, self._tally)
-        if self._loss.inside and self._loss.error is None:
-            self._report.warn(self._loss.told(self.info.path))
-        return self._loss.error
 
     def __enter__(self) -> Self:
         return self

@@ -26,7 +26,7 @@ from facefusion_cli.report import Report
 from facefusion_cli.types import FrameBatch, VideoInfo
 from facefusion_cli.video.av_errors import PACKET_ERRORS, reading
 from facefusion_cli.video.buffers import BufferPool
-from facefusion_cli.video.completeness import MAX_FAILURES_IN_A_ROW, Loss, Tally, find_loss
+from facefusion_cli.video.completeness import MAX_FAILURES_IN_A_ROW, CountedReader
 from facefusion_cli.video.container import open_container, video_stream
 from facefusion_cli.video.deinterlace import Deinterlacer
 from facefusion_cli.video.pixel_formats import CarriedFormat, carried_format
@@ -42,7 +42,7 @@ _TURNS = {
 }
 
 
-class PyavReader:
+class PyavReader(CountedReader):
     """A clip through PyAV, as planes.
 
     Broken packets are skipped and counted. Interlaced frames are deinterlaced, wherever in the clip
@@ -58,11 +58,8 @@ class PyavReader:
     """
 
     def __init__(self, info: VideoInfo, report: Report, *, pin_memory: bool = False) -> None:
-        self.info = info
-        self._report = report
+        super().__init__(info, report)
         self._buffers = BufferPool(pin_memory=pin_memory)
-        self._tally = Tally()
-        self._loss: Loss | None = None
         self._changed = False
         self._mirrored = "mirrored" in info.hazards
         self._carried = carried_format(
@@ -81,21 +78,6 @@ class PyavReader:
         if self._carried.name != info.pixel_format:
             report.note(f"{info.pixel_format} is carried as {self._carried.name}")
 
-    @property
-    def frames_decoded(self) -> int:
-        """Frames handed out so far."""
-        return self._tally.frames
-
-    @property
-    def decode_failures(self) -> int:
-        """Packets that could not be decoded."""
-        return self._tally.failures
-
-    @property
-    def frames_lost(self) -> int:
-        """Frames missing by the header; known after check_complete()."""
-        return self._loss.frames if self._loss else 0
-
     def batches(self, n: int) -> Iterator[FrameBatch]:
         """The clip in batches of n frames; see Reader."""
         frames = self._frames()
@@ -109,15 +91,13 @@ class PyavReader:
 
     def check_complete(self) -> FfxError | None:
         """What is missing; see Reader."""
-        self._loss = find_loss(self.info, self._tally)
-        if self._loss.inside and self._loss.error is None:
-            self._report.warn(self._loss.told(self.info.path))
+        error = super().check_complete()
         if self._damaged:
             what = "packet or frame was" if self._damaged == 1 else "packets or frames were"
             self._report.warn(
                 f"{self._damaged} damaged {what} used as far as could be decoded: {self.info.path}"
             )
-        return self._loss.error
+        return error
 
     def __enter__(self) -> Self:
         return self
