@@ -77,8 +77,27 @@ class GeneratorConfig:
 class OutputConfig:
     """How the result is encoded."""
 
-    encoder: Literal["h264", "ffv1"] = "h264"
-    crf: int = 18
+    encoder: Literal[
+        "auto",
+        "h264",
+        "hevc",
+        "av1",
+        "vp9",
+        "ffv1",
+        "prores",
+        "gif",
+        "mp4v",
+        "mjpg",
+        "h264_nvenc",
+        "hevc_nvenc",
+        "av1_nvenc",
+        "h264_qsv",
+        "hevc_qsv",
+        "av1_qsv",
+    ] = "auto"
+    """auto: the usual one of the output's suffix. mp4v and mjpg are the OpenCV writer's."""
+    crf: int = -1
+    """Quality on the encoder's own scale; -1 is the encoder's default here."""
     preset: Literal[
         "ultrafast",
         "superfast",
@@ -90,16 +109,38 @@ class OutputConfig:
         "slower",
         "veryslow",
     ] = "veryfast"
+    pix_fmt: str = "auto"
+    """FFmpeg's name of the encoded pixel format; auto follows the clip as far as players do."""
+    encoder_options: str = ""
+    """More options of the encoder, "name=value:name=value"; unknown names are an error."""
     image_quality: int = 95
     """Quality of JPEG and lossy WebP outputs."""
     audio: bool = True
     """Copy the target's sound."""
+    audio_file: str = ""
+    """A file whose sound takes the place of the target's."""
+    start: str = ""
+    """Where the output begins in the clip: seconds, [hh:]mm:ss, or a frame's number as 120f."""
+    end: str = ""
+    """Where it ends (that moment or frame excluded)."""
+    fps: str = ""
+    """Constant frame rate of the output; of a folder of images, its own. Empty keeps the times."""
+    scale: str = ""
+    """Output size: 1280x720, 1280x, x720, or a factor such as 0.5. Empty keeps it."""
+    tonemap: Literal["none", "bt2390"] = "none"
+    """Operator that turns an HDR clip to SDR; none keeps it HDR."""
+    writer: Literal["pyav", "opencv"] = "pyav"
+    resume: bool = False
+    """Work in segments that are kept beside the output until it is complete."""
+    segment: float = 20.0
+    """Seconds of the clip in a segment."""
     overwrite: bool = False
     lenient: bool = False
     """Lost frames are a warning instead of an error."""
 
     def __post_init__(self) -> None:
-        _between("output.crf", self.crf, 0, 51)
+        _between("output.crf", self.crf, -1, 63)
+        _between("output.segment", self.segment, 0.1, 36_000)
         _between("output.image_quality", self.image_quality, 1, 100)
 
 
@@ -116,11 +157,14 @@ class RuntimeConfig:
     """Batches that may wait between two threads."""
     threads: int = 0
     """CPU threads for the networks; 0 = all."""
+    stall: float = 60.0
+    """Seconds without a frame after which the decoder is given up."""
 
     def __post_init__(self) -> None:
         _between("runtime.batch", self.batch, 0, 256)
         _between("runtime.queue", self.queue, 1, 64)
         _between("runtime.threads", self.threads, 0, 1024)
+        _between("runtime.stall", self.stall, 0.1, 86_400)
 
 
 @dataclass(frozen=True, slots=True)

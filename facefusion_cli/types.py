@@ -78,6 +78,48 @@ class AudioStream:
 
 
 @dataclass(frozen=True, slots=True)
+class Light:
+    """How bright an HDR clip was graded to be: static metadata (SMPTE ST 2086, CTA-861.3)."""
+
+    mastering: tuple[Fraction, ...] | None = None
+    """Chromaticities x, y of red, green, blue and white, then the mastering display's least and
+    greatest luminance in cd/m2: ten numbers."""
+    max_cll: int | None = None
+    """Brightest pixel of the clip, cd/m2."""
+    max_fall: int | None = None
+    """Brightest frame average, cd/m2."""
+
+    def __post_init__(self) -> None:
+        _require(self.mastering is None or len(self.mastering) == 10, "mastering is not 10 numbers")
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A part of a clip, on the clip's own clock in seconds; None = open. Start <= pts < end."""
+
+    start: Fraction | None = None
+    end: Fraction | None = None
+
+    def __contains__(self, pts: Fraction) -> bool:
+        return (self.start is None or pts >= self.start) and (self.end is None or pts < self.end)
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """What is changed of a clip besides its faces."""
+
+    window: Window = Window()
+    """Only this part comes out; sound and chapters are cut with it."""
+    rate: Fraction | None = None
+    """Constant frame rate of the output; None keeps every frame's own time."""
+    size: tuple[int, int] | None = None
+    """Output width and height; None keeps them."""
+
+
+NO_EDIT = Edit()
+
+
+@dataclass(frozen=True, slots=True)
 class VideoInfo:
     """What the probe learned about a clip. Times in seconds, sizes in pixels."""
 
@@ -114,6 +156,10 @@ class VideoInfo:
     """Indices of subtitle streams."""
     chapters: int = 0
     tags: Mapping[str, str] = field(default_factory=dict)
+    light: Light | None = None
+    """Static HDR metadata, where the clip has some."""
+    images: tuple[Path, ...] = ()
+    """The pictures in order, where the clip is a folder or pattern of images."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -32,7 +32,7 @@ def _setting(name: str, text: str, panel: str, metavar: str | None = None) -> An
     default = Config().as_dict()[table][key]
     kind = get_type_hints(get_type_hints(Config)[table])[key]
     return typer.Option(
-        help=f"{text} (default {default})",
+        help=f"{text} (default {default})" if default != "" else text,
         metavar=metavar or "|".join(str(choice) for choice in get_args(kind)),
         rich_help_panel=panel,
     )
@@ -66,22 +66,43 @@ Overwrite = Annotated[
 ]
 Encoder = Annotated[
     str | None,
-    _setting("output.encoder", "Video encoder: H.264, or lossless FFV1 (in .mkv).", _OUTPUT),
+    _setting(
+        "output.encoder",
+        "Video encoder; auto is H.264, in .webm VP9, in .gif GIF.",
+        _OUTPUT,
+    ),
 ]
 Crf = Annotated[
     int | None,
     _setting(
-        "output.crf", "H.264 quality, 0 (lossless) to 51; lower is better, larger.", _OUTPUT, "N"
+        "output.crf",
+        "Quality on the encoder's own scale, lower is better and larger; -1 is H.264 18, HEVC 20, "
+        "AV1 and VP9 24.",
+        _OUTPUT,
+        "N",
     ),
 ]
 Preset = Annotated[
     str | None,
     _setting(
         "output.preset",
-        "x264's speed against size: ultrafast, superfast, veryfast, faster, fast, medium, slow, "
-        "slower or veryslow.",
+        "Speed against size, in x264's words: ultrafast, superfast, veryfast, faster, fast, "
+        "medium, slow, slower or veryslow.",
         _OUTPUT,
         "NAME",
+    ),
+]
+PixFmt = Annotated[
+    str | None,
+    _setting("output.pix_fmt", "Encoded pixel format, by FFmpeg's name.", _OUTPUT, "NAME"),
+]
+EncoderOptions = Annotated[
+    str | None,
+    _setting(
+        "output.encoder_options",
+        "More options of the encoder, as name=value:name=value.",
+        _OUTPUT,
+        "LIST",
     ),
 ]
 ImageQuality = Annotated[
@@ -91,8 +112,64 @@ ImageQuality = Annotated[
 Audio = Annotated[
     bool | None,
     _switch(
-        "--audio/--no-audio", "Copy the target's sound (the default) or leave it out.", _OUTPUT
+        "--target-audio/--no-audio",
+        "Copy the target's sound (the default) or leave it out.",
+        _OUTPUT,
     ),
+]
+AudioFile = Annotated[
+    str | None,
+    _setting("output.audio_file", "Take the sound from FILE instead.", _OUTPUT, "FILE"),
+]
+Start = Annotated[
+    str | None,
+    _setting(
+        "output.start",
+        "Begin here: seconds, [hh:]mm:ss, or a frame's number as 120f.",
+        _OUTPUT,
+        "TIME",
+    ),
+]
+End = Annotated[
+    str | None,
+    _setting("output.end", "End before this moment or frame.", _OUTPUT, "TIME"),
+]
+Fps = Annotated[
+    str | None,
+    _setting(
+        "output.fps",
+        "Constant frame rate, the duration kept; the rate of a folder of images.",
+        _OUTPUT,
+        "RATE",
+    ),
+]
+Scale = Annotated[
+    str | None,
+    _setting("output.scale", "Output size: 1280x720, 1280x, x720 or 0.5.", _OUTPUT, "SIZE"),
+]
+Tonemap = Annotated[
+    str | None,
+    _setting("output.tonemap", "Turn an HDR target to SDR by this operator.", _OUTPUT),
+]
+Writer = Annotated[
+    str | None,
+    _setting(
+        "output.writer",
+        "What writes the clip; opencv writes mp4v, mjpg, ffv1 and vp9, without sound.",
+        _OUTPUT,
+    ),
+]
+Resume = Annotated[
+    bool | None,
+    _switch(
+        "--resume/--no-resume",
+        "Work in segments, and go on after the last one that an earlier run completed.",
+        _OUTPUT,
+    ),
+]
+Segment = Annotated[
+    float | None,
+    _setting("output.segment", "Seconds of the clip in a segment.", _OUTPUT, "X"),
 ]
 Lenient = Annotated[
     bool | None,
@@ -181,6 +258,15 @@ Threads = Annotated[
     int | None,
     _setting("runtime.threads", "CPU threads of the networks; 0 is all.", _RUNTIME, "N"),
 ]
+Stall = Annotated[
+    float | None,
+    _setting(
+        "runtime.stall",
+        "Seconds without a frame after which the decoder is given up.",
+        _RUNTIME,
+        "X",
+    ),
+]
 Quiet = Annotated[
     bool,
     typer.Option(
@@ -234,8 +320,19 @@ SETTINGS: dict[str, str] = {
     "encoder": "output.encoder",
     "crf": "output.crf",
     "preset": "output.preset",
+    "pix_fmt": "output.pix_fmt",
+    "encoder_options": "output.encoder_options",
     "image_quality": "output.image_quality",
-    "audio": "output.audio",
+    "target_audio": "output.audio",
+    "audio": "output.audio_file",
+    "start": "output.start",
+    "end": "output.end",
+    "fps": "output.fps",
+    "scale": "output.scale",
+    "tonemap": "output.tonemap",
+    "writer": "output.writer",
+    "resume": "output.resume",
+    "segment": "output.segment",
     "lenient": "output.lenient",
     "select": "faces.select",
     "require_face": "faces.require_face",
@@ -251,6 +348,7 @@ SETTINGS: dict[str, str] = {
     "batch": "runtime.batch",
     "decoder": "runtime.decoder",
     "threads": "runtime.threads",
+    "stall": "runtime.stall",
 }
 """Parameter of a command to the setting it overrides."""
 

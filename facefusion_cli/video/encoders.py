@@ -65,7 +65,7 @@ ENCODERS = {
         "libx264",
         (".mp4", ".mov", ".mkv"),
         _h264_format,
-        lambda output: {"preset": output.preset, "crf": str(output.crf)},
+        lambda output: {"preset": output.preset, "crf": str(18 if output.crf < 0 else output.crf)},
         even=True,
     ),
     "ffv1": EncoderSpec(
@@ -137,6 +137,11 @@ def output_time_base(time_base: Fraction) -> Fraction:
     return Fraction(1, ticks)
 
 
+def encoder_of(out: Path, output: OutputConfig) -> str:
+    """The encoder by its name in the configuration; auto is the suffix's usual one."""
+    return "h264" if output.encoder == "auto" else output.encoder
+
+
 def container_of(out: Path, encoder: str) -> str:
     """FFmpeg's name of the container for an output file.
 
@@ -144,7 +149,7 @@ def container_of(out: Path, encoder: str) -> str:
         IncompatibleContainer: The suffix is unknown, or cannot hold what this encoder makes.
     """
     suffix = out.suffix.lower()
-    possible = ENCODERS[encoder].containers
+    possible = ENCODERS[encoder].containers if encoder in ENCODERS else ()
     if suffix in possible:
         return CONTAINERS[suffix]
     hint = f"with encoder {encoder}: {', '.join(possible)}"
@@ -173,8 +178,9 @@ def plan_encoding(
         IncompatibleContainer: The container cannot hold it.
         UnsupportedVideo: No pixel format holds the planes.
     """
-    container = container_of(out, output.encoder)
-    spec = ENCODERS[output.encoder]
+    encoder = encoder_of(out, output)
+    container = container_of(out, encoder)
+    spec = ENCODERS[encoder]
     rgb = info.color.matrix == "rgb"
     source = planar_format(info.layout, rgb, alpha)
     target = spec.pixel_format(info.layout, rgb, alpha)
@@ -186,21 +192,21 @@ def plan_encoding(
     if rgb and not target_format.is_rgb:
         primaries, transfer = (t if t != _UNSPECIFIED else _BT709 for t in tags[1:3])
         tags = (_BT709, primaries, transfer, _LIMITED)
-        notes.append(f"RGB becomes {target}, BT.709 limited: {output.encoder} outputs are YUV")
+        notes.append(f"RGB becomes {target}, BT.709 limited: {encoder} outputs are YUV")
     elif _chroma(source_format) != _chroma(target_format):
-        notes.append(f"{source} becomes {target}: {output.encoder} outputs are 4:2:0")
+        notes.append(f"{source} becomes {target}: {encoder} outputs are 4:2:0")
     depth = target_format.components[0].bits
     if depth < info.layout.bits:
-        warnings.append(f"{info.layout.bits}-bit becomes {depth}-bit: {output.encoder} has no more")
+        warnings.append(f"{info.layout.bits}-bit becomes {depth}-bit: {encoder} has no more")
     if alpha and not any(c.is_alpha for c in target_format.components):
-        warnings.append(f"alpha is dropped: {output.encoder} cannot hold it")
+        warnings.append(f"alpha is dropped: {encoder} cannot hold it")
     size = (info.width, info.height)
     if spec.even:
         size = (size[0] + size[0] % 2, size[1] + size[1] % 2)
     if size != (info.width, info.height):
         warnings.append(
             f"odd size {info.width}x{info.height} is padded to {size[0]}x{size[1]} by repeating "
-            f"the last column or row: 4:2:0 {output.encoder} needs even sizes"
+            f"the last column or row: 4:2:0 {encoder} needs even sizes"
         )
     return EncodingPlan(
         container=container,

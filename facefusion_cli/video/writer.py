@@ -17,7 +17,7 @@ from av.error import FFmpegError
 from facefusion_cli.config import Config
 from facefusion_cli.errors import EmptyVideo, EncodeError, FfxError
 from facefusion_cli.report import Report
-from facefusion_cli.types import FrameBatch, VideoInfo
+from facefusion_cli.types import NO_EDIT, Edit, FrameBatch, VideoInfo
 from facefusion_cli.video.atomic import as_output_error, atomic_output
 from facefusion_cli.video.encode_thread import ClipEncoder
 from facefusion_cli.video.encoders import EncodingPlan, plan_encoding, try_encoder
@@ -47,6 +47,7 @@ class ClipWriter:
         config: Encoder settings and the queue's depth.
         report: Gets the time of the stages write and wait_write, the count frames_out, the encoder
             as a fact, and every conversion and loss.
+        edit: The window the sound is cut to, and the constant rate of the output, if any.
 
     Raises:
         IncompatibleContainer: The container cannot hold what the encoder makes.
@@ -55,7 +56,10 @@ class ClipWriter:
         EncoderRejected: It refuses size, format or options.
     """
 
-    def __init__(self, out: Path, info: VideoInfo, config: Config, report: Report) -> None:
+    def __init__(
+        self, out: Path, info: VideoInfo, config: Config, report: Report, edit: Edit = NO_EDIT
+    ) -> None:
+        self._edit = edit
         self._out, self._info, self._config, self._report = out, info, config, report
         self._container = self._plan("alpha" in info.hazards).container
         try_encoder(self._plan("alpha" in info.hazards), out)

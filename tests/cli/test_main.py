@@ -158,7 +158,7 @@ def test_a_name_that_is_no_unicode_is_printed_as_it_is() -> None:
 def test_the_module_runs_like_the_script() -> None:
     done = run(*ARGUMENTS, "--crf", "99")
     assert done.returncode == 2
-    assert done.stderr == "ffx: error: --crf 99 is outside 0 to 51\n"
+    assert done.stderr == "ffx: error: --crf 99 is outside -1 to 63\n"
 
 
 @pytest.mark.parametrize(("given", "expected"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])

@@ -39,7 +39,7 @@ def test_every_setting_has_a_flag_and_every_flag_a_setting() -> None:
 def test_no_flag_no_override(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text("[output]\noverwrite = true\ncrf = 30\naudio = false\n")
-    given = NOTHING | dict.fromkeys(SETTINGS) | {"config": file, "crf": 12, "audio": True}
+    given = NOTHING | dict.fromkeys(SETTINGS) | {"config": file, "crf": 12, "target_audio": True}
     config = config_from(given)
     assert config.output.overwrite is True
     assert config.output.crf == 12
@@ -68,10 +68,12 @@ def test_every_flag_reaches_the_pipeline(ffx: Ffx, monkeypatch: pytest.MonkeyPat
     seen: list[Config] = []
     monkeypatch.setattr(pipeline, "swap", lambda *arguments: seen.append(arguments[3]))
     flags = (
-        "--overwrite --encoder ffv1 --crf 20 --preset slow --image-quality 80 --no-audio --lenient "
+        "--overwrite --encoder ffv1 --crf 20 --preset slow --pix-fmt yuv420p --encoder-options a=b "
+        "--audio a.wav --start 1 --end 90f --fps 25 --scale x720 --tonemap bt2390 --writer opencv "
+        "--resume --segment 5 --image-quality 80 --no-audio --lenient "
         "--select largest --require-face --max-yaw 30 --min-face 40 --threshold 0.5 "
         "--detector-size 320 --generator none --colour lab --blend alpha --device cpu "
-        "--precision bf16 --batch 2 --decoder pyav --threads 1"
+        "--precision bf16 --batch 2 --decoder pyav --threads 1 --stall 9"
     )
     done = ffx("swap", "a.jpg", "b.mp4", "-o", "c.mkv", *flags.split())
     assert done.code == 0, done.err
@@ -84,8 +86,19 @@ def test_every_flag_reaches_the_pipeline(ffx: Ffx, monkeypatch: pytest.MonkeyPat
             "encoder": "ffv1",
             "crf": 20,
             "preset": "slow",
+            "pix_fmt": "yuv420p",
+            "encoder_options": "a=b",
             "image_quality": 80,
             "audio": False,
+            "audio_file": "a.wav",
+            "start": "1",
+            "end": "90f",
+            "fps": "25",
+            "scale": "x720",
+            "tonemap": "bt2390",
+            "writer": "opencv",
+            "resume": True,
+            "segment": 5.0,
             "overwrite": True,
             "lenient": True,
         },
@@ -96,6 +109,7 @@ def test_every_flag_reaches_the_pipeline(ffx: Ffx, monkeypatch: pytest.MonkeyPat
             "decoder": "pyav",
             "queue": Config().runtime.queue,
             "threads": 1,
+            "stall": 9.0,
         },
     }
 
@@ -121,5 +135,5 @@ def test_the_help_shows_groups_defaults_and_choices(
     for panel in ("Output", "Faces", "Generator", "Runtime", "Reporting", "Configuration"):
         assert f"─ {panel} ─" in text
     assert "auto|poisson|alpha|opencv|none" in text
-    assert "(default 18)" in text
+    assert "(default -1)" in text
     assert "(default veryfast)" in text

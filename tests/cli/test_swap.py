@@ -81,7 +81,7 @@ def test_a_clip(ffx: Ffx, source_photo: Path, face_clip: Path, out: Path) -> Non
     assert figures["target"] == str(face_clip)
     assert figures["output"] == str(out)
     assert figures["device"]
-    assert figures["settings"]["output"]["crf"] == 18
+    assert figures["settings"]["output"]["crf"] == -1
     assert figures["versions"]["torch"] == torch.__version__.split("+")[0]
     assert {"retinaface", "face_mesh", "iris"} <= figures["models"].keys()
     for stage in ("read", "detect", "mesh", "swap", "blend", "write"):
