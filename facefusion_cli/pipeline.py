@@ -8,10 +8,11 @@ them as the decoder's own planes; only the pixels under a face are ever converte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from facefusion_cli.config import Config
 from facefusion_cli.device import batch_size, choose_device, use_threads
@@ -256,6 +257,16 @@ class ClipSwapper:
             if others:
                 faces = cat_faces([faces, engine.detect(frames, others)])
         return tracker.track(frames, faces)
+
+    def state(self) -> dict[str, Tensor]:
+        """What must be known to go on with the next batch in another process."""
+        return {"found": torch.tensor(self._found), **self._tracker.state()}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Goes on behind the batch that a state is of; an empty one is the clip's beginning."""
+        if state:
+            self._found = int(state["found"])
+            self._tracker.restore(state, self._engine.device.torch)
 
     def finish(self, target: Path) -> None:
         """Says what must be said of the whole clip.

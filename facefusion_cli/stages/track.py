@@ -11,6 +11,7 @@ smoothing of a full tracker belong here, behind the same three calls.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
@@ -137,6 +138,37 @@ class Tracker:
         self._faces.update(ids[faces.score.cpu() >= self._certain].tolist())
         known = torch.isin(ids, torch.tensor(sorted(self._faces), dtype=torch.int64))
         return replace(faces, track=ids.to(faces.frame.device))[known.to(faces.frame.device)]
+
+    def state(self) -> dict[str, Tensor]:
+        """All that is remembered of the frames so far, by name; see restore()."""
+        state = {
+            "next": torch.tensor(self._next_id),
+            "known": torch.tensor(sorted(self._faces), dtype=torch.int64),
+        }
+        if self._thumbnail is not None:
+            state["thumbnail"] = self._thumbnail
+        if self._last is not None:
+            columns = ((name, getattr(self._last, name)) for name in Faces.__slots__)
+            state |= {f"last.{name}": value for name, value in columns if value is not None}
+        return state
+
+    def restore(self, state: Mapping[str, Tensor], device: torch.device) -> None:
+        """Goes on behind the frames that a state is of.
+
+        Args:
+            state: As state() gave it.
+            device: Where the frames to come are.
+        """
+        self._next_id = int(state["next"])
+        self._faces = set(state["known"].tolist())
+        thumbnail = state.get("thumbnail")
+        self._thumbnail = None if thumbnail is None else thumbnail.to(device)
+        prefix = "last."
+        columns = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+        if columns:
+            track = columns.pop("track")  # stays on the CPU, as track() leaves it
+            moved = {name: value.to(device) for name, value in columns.items()}
+            self._last = Faces(**moved, track=track)
 
 
 def doubtful(presence: Tensor, regions: Regions) -> list[int]:

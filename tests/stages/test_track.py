@@ -119,3 +119,25 @@ def test_doubt_names_the_frames() -> None:
     zeros = torch.zeros(4)
     regions = Regions(torch.tensor([0, 1, 1, 2]), torch.zeros(4, 2), zeros, zeros, zeros)
     assert doubtful(torch.tensor([0.9, 0.9, 0.2, 0.1]), regions) == [1, 2]
+
+
+def test_a_tracker_goes_on_from_a_saved_state() -> None:
+    def run(tracker: Tracker, first: int) -> list[object]:
+        frames = batch([100 + first] * 4, first)
+        keys = tracker.keyframes(frames)
+        found = tracker.track(frames, faces((0, 100 + first, 200), (3, 130 + first, 200)))
+        assert found.track is not None
+        return [keys, found.track.tolist()]
+
+    whole = Tracker()
+    expected = [run(whole, first) for first in (0, 4, 8)]
+    before = Tracker()
+    begun = [run(before, first) for first in (0, 4)]
+    after = Tracker()
+    after.restore(before.state(), torch.device("cpu"))
+    assert [*begun, run(after, 8)] == expected
+    # Nothing seen yet is a state too; without one the third batch would be detected whole.
+    fresh = Tracker()
+    fresh.restore(Tracker().state(), torch.device("cpu"))
+    assert run(fresh, 0) == expected[0]
+    assert run(Tracker(), 8) != expected[2]
