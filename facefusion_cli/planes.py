@@ -173,6 +173,8 @@ def frames_from_rgb(
     *,
     pts: Sequence[Fraction] | None = None,
     first_index: int = 0,
+    bias: tuple[float, float, float] = (0.0, 0.0, 0.0),
+    gray_bias: float = 0.0,
 ) -> FrameBatch:
     """Whole RGB frames as planes.
 
@@ -182,10 +184,16 @@ def frames_from_rgb(
         layout: Subsampling and depth of the planes; matrix "rgb" needs (1, 1).
         pts: Seconds, one a frame; 0, 1/25, 2/25, ... when not given.
         first_index: Index of the first frame in its clip.
+        bias: Code values added to each plane before rounding.
+        gray_bias: The same for the first plane where R = G = B.
     """
     if color.matrix == "rgb" and layout.subsampling != (1, 1):
         raise ValueError(f"matrix rgb with subsampling {layout.subsampling}")
     codes = _affine(rgb.to(torch.float32), planes_matrix(color, layout.bits))
+    if any(bias):
+        codes += torch.tensor(bias, device=codes.device)[:, None, None]
+        gray = (rgb[:, 0] == rgb[:, 1]) & (rgb[:, 1] == rgb[:, 2])
+        codes[:, 0] += gray * (gray_bias - bias[0])
     low, high = _legal(color, layout.bits)
     store = torch.uint8 if layout.bits == 8 else torch.uint16
 
@@ -212,7 +220,13 @@ def planes_from_bgr(batch: BgrBatch) -> FrameBatch:
         return _planes_from_bgr_cpu(batch)
     rgb = batch.bgr.permute(0, 3, 1, 2).flip(1).to(torch.float32).mul_(1 / 255)
     return frames_from_rgb(
-        rgb, batch.color, batch.layout, pts=batch.pts, first_index=batch.first_index
+        rgb,
+        batch.color,
+        batch.layout,
+        pts=batch.pts,
+        first_index=batch.first_index,
+        bias=batch.bias,
+        gray_bias=batch.gray_bias,
     )
 
 
@@ -346,7 +360,8 @@ def _cell_means(values: Tensor, cell: tuple[int, int]) -> Tensor:
 def _planes_from_bgr_cpu(batch: BgrBatch) -> FrameBatch:
     forward = planes_matrix(batch.color, 8)
     # On bytes 0..255, with columns in OpenCV's order: blue, green, red, constant.
-    matrix = np.hstack([forward[:, 2::-1] / 255, forward[:, 3:]])
+    offsets = forward[:, 3:] + np.array(batch.bias)[:, None]
+    matrix = np.hstack([forward[:, 2::-1] / 255, offsets])
     n, height, width, _ = batch.bgr.shape
     sx, sy = batch.layout.subsampling
     chroma = (n, -(-height // sy), -(-width // sx))
@@ -358,6 +373,8 @@ def _planes_from_bgr_cpu(batch: BgrBatch) -> FrameBatch:
         picture = batch.bgr[i].numpy()
         codes = cv2.transform(picture, matrix, full)
         cv2.extractChannel(codes, 0, y[i].numpy())
+        if any(batch.bias):
+            _mend_gray(picture, y[i].numpy(), forward[0], batch.gray_bias)
         if (sx, sy) != (1, 1):
             # Averaging pixels before the matrix instead of codes after it costs the same and spares
             # a pass over full-size chroma.
@@ -369,6 +386,16 @@ def _planes_from_bgr_cpu(batch: BgrBatch) -> FrameBatch:
         cv2.extractChannel(codes, 1, u[i].numpy())
         cv2.extractChannel(codes, 2, v[i].numpy())
     return FrameBatch((y, u, v), batch.color, batch.layout, batch.pts, batch.first_index)
+
+
+def _mend_gray(bgr: np.ndarray, y: np.ndarray, row: np.ndarray, bias: float) -> None:
+    """Luma of neutral pixels, which have a bias of their own, in place."""
+    blue, green, red = cv2.split(bgr)
+    gray = cv2.bitwise_and(
+        cv2.compare(blue, green, cv2.CMP_EQ), cv2.compare(green, red, cv2.CMP_EQ)
+    )
+    levels = np.arange(256) / 255 * row[:3].sum() + row[3] + bias
+    cv2.copyTo(cv2.LUT(green, levels.round().clip(0, 255).astype(np.uint8)), gray, y)
 
 
 def _thumbnails_cpu(frames: FrameBatch, out: Tensor) -> None:

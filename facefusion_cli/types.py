@@ -104,11 +104,14 @@ class Window:
         return (self.start is None or pts >= self.start) and (self.end is None or pts < self.end)
 
 
+WHOLE = Window()
+
+
 @dataclass(frozen=True, slots=True)
 class Edit:
     """What is changed of a clip besides its faces."""
 
-    window: Window = Window()
+    window: Window = WHOLE
     """Only this part comes out; sound and chapters are cut with it."""
     rate: Fraction | None = None
     """Constant frame rate of the output; None keeps every frame's own time."""
@@ -150,7 +153,8 @@ class VideoInfo:
     container: str
     hazards: frozenset[str] = frozenset()
     """Any of: interlaced hdr deep alpha vfr rotated mirrored late_start odd_size not_first (a cover
-    picture is the file's first picture stream) alpha_unread (no decoder here gives its alpha)."""
+    picture is the file's first picture stream) changing (size, pixel format or colour tags
+    change midway) alpha_unread (no decoder here gives its alpha)."""
     audio: tuple[AudioStream, ...] = ()
     subtitles: tuple[int, ...] = ()
     """Indices of subtitle streams."""
@@ -229,6 +233,10 @@ class BgrBatch:
     layout: PlaneLayout
     pts: tuple[Fraction, ...]
     first_index: int
+    bias: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    """Code values to add to Y, U and V of these bytes' conversion before they are rounded."""
+    gray_bias: float = 0.0
+    """The same for Y where a pixel is neutral (B = G = R): it lost less to truncation."""
 
     def __post_init__(self) -> None:
         n, _, _, c = self.bgr.shape

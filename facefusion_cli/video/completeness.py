@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import av
 
 from facefusion_cli.errors import CorruptInput, DecodeError, FfxError, TruncatedInput
 from facefusion_cli.report import Report
-from facefusion_cli.types import VideoInfo
+from facefusion_cli.types import WHOLE, VideoInfo, Window
 from facefusion_cli.video.av_errors import PACKET_ERRORS, reading
 from facefusion_cli.video.container import header_duration, open_container, video_stream
 
@@ -31,6 +31,8 @@ class Tally:
     """Packets or reads that failed while more frames followed."""
     gave_up: bool = False
     """MAX_FAILURES_IN_A_ROW were reached, and the reader went no further."""
+    reached_end: bool = False
+    """A frame after the end of the wanted part was seen: nothing is missing before it."""
     first: Fraction | None = None
     last: Fraction | None = None
     longest: Fraction = Fraction(0)
@@ -66,13 +68,15 @@ class Loss:
         return f"{self.inside} damaged {what} lost: {path}"
 
 
-def find_loss(info: VideoInfo, tally: Tally) -> Loss:
+def find_loss(info: VideoInfo, tally: Tally, window: Window = WHOLE) -> Loss:
     """Compares what was decoded with what the probe was told.
 
     Args:
         info: The probe's result.
         tally: The reader's counts, after its last frame.
+        window: The part of the clip that was read.
     """
+    info = _within(info, window)
     if tally.first is None or tally.last is None:
         return Loss(0, 0, CorruptInput("no frame could be decoded", path=info.path))
     interval = 1 / info.frame_rate
@@ -90,6 +94,8 @@ def find_loss(info: VideoInfo, tally: Tally) -> Loss:
         if count is not None:
             # By time and not by frames: a frame missing in between is no matter of the end.
             at_end = max(at_end, count - round((tally.last - tally.first) / interval) - 1)
+    if tally.reached_end:
+        at_end = 0
     total = count or tally.frames + at_end
     allowed = max(_ALLOWED_FRAMES, math.floor(total * _ALLOWED_SHARE))
     if at_end > allowed and _others_reach_end(info):
@@ -113,6 +119,18 @@ def find_loss(info: VideoInfo, tally: Tally) -> Loss:
             hint="--lenient accepts it",
         )
     return Loss(at_end, inside, error)
+
+
+def _within(info: VideoInfo, window: Window) -> VideoInfo:
+    """What the header announces of a part of the clip; the number of its frames is not known."""
+    if window == WHOLE:
+        return info
+    begin = info.start if window.start is None else max(info.start, window.start)
+    length = info.duration_from_header
+    ends = [window.end] if window.end is not None else []
+    ends += [info.start + length] if length is not None else []
+    length = max(Fraction(0), min(ends) - begin) if ends else None
+    return replace(info, start=begin, duration_from_header=length, frame_count_from_header=None)
 
 
 def _lost_inside(info: VideoInfo, tally: Tally, at_end: int) -> int:
@@ -160,8 +178,9 @@ def _others_reach_end(info: VideoInfo) -> bool:
 class CountedReader:
     """What both readers count, and what they say of it at the end."""
 
-    def __init__(self, info: VideoInfo, report: Report) -> None:
+    def __init__(self, info: VideoInfo, report: Report, window: Window = WHOLE) -> None:
         self.info = info
+        self._window = window
         self._report = report
         self._tally = Tally()
         self._loss: Loss | None = None
@@ -183,7 +202,7 @@ class CountedReader:
 
     def check_complete(self) -> FfxError | None:
         """What is missing; see Reader."""
-        self._loss = find_loss(self.info, self._tally)
+        self._loss = find_loss(self.info, self._tally, self._window)
         if self._loss.inside and self._loss.error is None:
             self._report.warn(self._loss.told(self.info.path))
         return self._loss.error

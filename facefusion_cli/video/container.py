@@ -6,8 +6,10 @@ from fractions import Fraction
 from pathlib import Path
 
 import av
+from av.codec import CodecContext
 from av.container import InputContainer
 from av.stream import Disposition
+from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
 
 from facefusion_cli.errors import NotAVideo, NoVideoStream, UnsupportedVideo
@@ -16,6 +18,8 @@ from facefusion_cli.video.image_kinds import is_image
 
 _TEXT_DEMUXERS = {"tty", "bin", "xbin", "adf", "idf"}
 """Demuxers that draw text files as pictures: a text file is no video."""
+_ALPHA_DECODERS = {"vp8": "libvpx", "vp9": "libvpx-vp9"}
+"""Decoders that use the alpha WebM holds beside each packet; FFmpeg's own pass over it."""
 
 
 def open_container(path: Path) -> InputContainer:
@@ -54,6 +58,27 @@ def video_stream(container: InputContainer, path: Path) -> VideoStream:
             )
         return stream
     raise NoVideoStream("there is no video in this file", path=path)
+
+
+def alpha_beside(stream: VideoStream) -> bool:
+    """Whether the container holds alpha beside each packet (VP8 and VP9 in WebM)."""
+    return any(
+        key.lower() == "alpha_mode" and value == "1" for key, value in stream.metadata.items()
+    )
+
+
+def stream_decoder(stream: VideoStream) -> VideoCodecContext:
+    """The decoder for a stream's packets: its own, unless another one gives its alpha too.
+
+    One that is not the stream's own must be flushed after seeking.
+    """
+    own = stream.codec_context
+    name = _ALPHA_DECODERS.get(own.name, "") if alpha_beside(stream) else ""
+    if name not in av.codecs_available:
+        return own
+    decoder = CodecContext.create(name, "r")
+    assert isinstance(decoder, VideoCodecContext)
+    return decoder
 
 
 def header_duration(container: InputContainer, stream: VideoStream) -> tuple[Fraction | None, bool]:

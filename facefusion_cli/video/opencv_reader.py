@@ -13,31 +13,45 @@ import torch
 
 from facefusion_cli.errors import UnsupportedVideo
 from facefusion_cli.report import Report
-from facefusion_cli.types import BgrBatch, VideoInfo
+from facefusion_cli.types import WHOLE, BgrBatch, VideoInfo, Window
 from facefusion_cli.video.buffers import BufferPool
+from facefusion_cli.video.calibrate import Calibration, calibrate
 from facefusion_cli.video.completeness import MAX_FAILURES_IN_A_ROW, CountedReader
+from facefusion_cli.video.pyav_reader import PyavReader
 
 _AV_LOG_QUIET = "-8"
+_SAME_PICTURE = 3.0
+"""Levels by which OpenCV's first frame may differ on average; its truncation costs up to 1.5."""
 
 
 class OpencvReader(CountedReader):
     """A clip through cv2.VideoCapture.
 
     OpenCV stops silently at a corrupt packet, and reading on recovers; it counts time from the
-    stream's own start; it turns pictures upright itself; and it opens files whose codec it has no
-    decoder for. Hence the first frame is read at once.
+    stream's own start; it turns pictures upright itself; it opens files whose codec it has no
+    decoder for; and it hands out ruined pictures without a word. Hence the first frame is read at
+    once and compared with PyAV's, which also tells by how much its conversion to BGR is off.
 
     Args:
         info: The probe's result.
         report: Told of losses; timed under "read".
         pin_memory: Batches lie in page-locked memory.
+        window: The part that is read; everything before it is decoded, too.
 
     Raises:
-        UnsupportedVideo: OpenCV cannot open or decode what the probe could.
+        UnsupportedVideo: OpenCV cannot open or decode what the probe could, or its picture is
+            another one.
     """
 
-    def __init__(self, info: VideoInfo, report: Report, *, pin_memory: bool = False) -> None:
-        super().__init__(info, report)
+    def __init__(
+        self,
+        info: VideoInfo,
+        report: Report,
+        *,
+        pin_memory: bool = False,
+        window: Window = WHOLE,
+    ) -> None:
+        super().__init__(info, report, window)
         self._buffers = BufferPool(pin_memory=pin_memory)
         self._changed = False
         # FFmpeg inside OpenCV writes its complaints to stderr; losses are counted here instead.
@@ -53,6 +67,11 @@ class OpencvReader(CountedReader):
         if self._ahead is None:
             self._capture.release()
             raise _unreadable(f"OpenCV cannot decode this video ({info.codec})", info)
+        try:
+            self._calibration = self._compared(self._ahead)
+        except UnsupportedVideo:
+            self._capture.release()
+            raise
 
     def batches(self, n: int) -> Iterator[BgrBatch]:
         """The clip in batches of n frames; see Reader."""
@@ -75,6 +94,23 @@ class OpencvReader(CountedReader):
     ) -> None:
         self._capture.release()
 
+    def _compared(self, image: Any) -> Calibration:
+        """What the first frame says of OpenCV's pictures."""
+        info = self.info
+        if image.shape != (info.height, info.width, 3):
+            raise _unreadable(f"OpenCV gives {image.shape[1]}x{image.shape[0]} pixels", info)
+        with PyavReader(info, Report()) as reader:
+            exact = next(reader.batches(1), None)
+        if exact is None:
+            return Calibration(0.0)
+        bgr = torch.from_numpy(image)[None]
+        found = calibrate(exact, BgrBatch(bgr, info.color, info.layout, exact.pts, 0))
+        if found.difference > _SAME_PICTURE:
+            raise _unreadable(
+                f"OpenCV's first frame is off by {found.difference:.0f} levels of 255", info
+            )
+        return found
+
     def _batch(self, n: int) -> BgrBatch:
         info = self.info
         shape = (n, info.height, info.width, 3)
@@ -82,10 +118,39 @@ class OpencvReader(CountedReader):
         rows = frames.numpy()
         first = self._tally.frames
         pts: list[Fraction] = []
-        while len(pts) < n and self._read(rows[len(pts)]):
-            pts.append(self._time())
-            self._tally.add(pts[-1])
-        return BgrBatch(frames[: len(pts)], info.color, info.layout, tuple(pts), first)
+        self._skip()
+        while len(pts) < n and not self._tally.reached_end and self._read(rows[len(pts)]):
+            when = self._time()
+            if self._window.end is not None and when >= self._window.end:
+                self._tally.reached_end = True
+                break
+            pts.append(when)
+            self._tally.add(when)
+        return BgrBatch(
+            frames[: len(pts)],
+            info.color,
+            info.layout,
+            tuple(pts),
+            first,
+            bias=self._calibration.bias,
+            gray_bias=self._calibration.gray_bias,
+        )
+
+    def _skip(self) -> None:
+        """Goes to the window's first frame, decoding but not converting what lies before."""
+        start = self._window.start
+        if start is None or self._tally.frames or self._ahead is None or self._time() >= start:
+            return
+        failed = 0
+        while failed <= MAX_FAILURES_IN_A_ROW:
+            if not self._capture.grab():
+                failed += 1
+                continue
+            failed = 0
+            if self._time() >= start:
+                break
+        there, image = self._capture.retrieve()
+        self._ahead = image if there and not failed else None
 
     def _read(self, into: Any) -> bool:
         """Reads a frame into an [H,W,3] array; False at the end."""

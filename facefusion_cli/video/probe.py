@@ -18,6 +18,7 @@ from typing import Any
 import av
 import numpy as np
 from av.container import InputContainer
+from av.video.codeccontext import VideoCodecContext
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
@@ -28,30 +29,19 @@ from facefusion_cli.errors import (
     TruncatedInput,
     UnsupportedVideo,
 )
-from facefusion_cli.types import AudioStream, ColorSpec, Matrix, VideoInfo
+from facefusion_cli.types import AudioStream, ColorSpec, VideoInfo
 from facefusion_cli.video.av_errors import PACKET_ERRORS, reading
 from facefusion_cli.video.container import (
+    alpha_beside,
     header_duration,
     open_container,
+    stream_decoder,
     stream_start,
     video_stream,
 )
 from facefusion_cli.video.input_file import check_input
-from facefusion_cli.video.pixel_formats import CarriedFormat, carried_format
+from facefusion_cli.video.pixel_formats import MATRICES, CarriedFormat, carried_format
 
-_MATRICES: dict[int, Matrix] = {
-    1: "bt709",
-    2: "bt601",
-    3: "bt601",
-    4: "bt601",
-    5: "bt601",
-    6: "bt601",
-    7: "bt709",
-    9: "bt2020",
-    10: "bt2020",
-}
-"""H.273 matrix_coefficients to the nearest matrix ffx converts with. 4 (FCC) differs from BT.601
-and 7 (SMPTE 240M) from BT.709 by less than 0.012 in every weight."""
 _FULL, _PQ, _HLG = 2, 16, 18
 
 _FIRST_FRAMES, _TIMED_PACKETS = 4, 64
@@ -64,9 +54,18 @@ class _Sampled:
 
     first: VideoFrame | None = None
     interlaced: bool = False
+    kinds: set[tuple[int, int, str, int, int]] = field(default_factory=set)
+    """Sizes, pixel formats, matrices and ranges met."""
     packets: int = 0
     failures: int = 0
     packet_times: list[int] = field(default_factory=list)
+
+    def see(self, frame: VideoFrame) -> None:
+        """Takes a frame into account."""
+        self.first = self.first or frame
+        self.interlaced |= frame.interlaced_frame
+        colour = int(frame.colorspace), int(frame.color_range)
+        self.kinds.add((frame.width, frame.height, frame.format.name, *colour))
 
 
 def probe(path: Path) -> VideoInfo:
@@ -134,7 +133,7 @@ def color_of(frame: VideoFrame, carried: CarriedFormat, path: Path) -> ColorSpec
     if carried.rgb:
         return ColorSpec("rgb", "full", tags)
     # A tag of RGB on a format that is not RGB is a mistake of the file's.
-    matrix = _MATRICES.get(tags[0] or 2)
+    matrix = MATRICES.get(tags[0] or 2)
     if matrix is None:
         raise UnsupportedVideo(
             f"the colours are coded with matrix {tags[0]}, which ffx does not know",
@@ -166,11 +165,11 @@ def _no_frame(
 
 def _sample(container: InputContainer, stream: VideoStream) -> _Sampled:
     sampled = _Sampled()
+    decoder = stream_decoder(stream)
     # Frame threads would have to be fed a packet each before the first frame comes out.
-    stream.thread_type = "SLICE"
-    for frame in _first_frames(container, stream, sampled):
-        sampled.first = sampled.first or frame
-        sampled.interlaced |= frame.interlaced_frame
+    decoder.thread_type = "SLICE"
+    for frame in _first_frames(container, stream, decoder, sampled):
+        sampled.see(frame)
     length, _ = header_duration(container, stream)
     if sampled.first is None or length is None or length < 1 or stream.time_base is None:
         return sampled
@@ -181,15 +180,20 @@ def _sample(container: InputContainer, stream: VideoStream) -> _Sampled:
             break
         try:
             container.seek(int((start + part * length) / stream.time_base), stream=stream)
-            frames = _frame_here(container, stream, seen)
+            decoder.flush_buffers()
+            frames = _frame_here(container, stream, decoder, seen)
         except av.error.FFmpegError:
             continue  # no seeking in this file, or a damaged spot: the other frames must do
-        sampled.interlaced |= any(frame.interlaced_frame for frame in frames)
+        for frame in frames:
+            sampled.see(frame)
     return sampled
 
 
 def _first_frames(
-    container: InputContainer, stream: VideoStream, sampled: _Sampled
+    container: InputContainer,
+    stream: VideoStream,
+    decoder: VideoCodecContext,
+    sampled: _Sampled,
 ) -> Iterator[VideoFrame]:
     """The first few frames of the file.
 
@@ -211,7 +215,7 @@ def _first_frames(
         if found >= _FIRST_FRAMES:
             continue
         try:
-            frames = packet.decode()
+            frames = decoder.decode(packet)
         except PACKET_ERRORS:
             sampled.failures += 1
             continue
@@ -219,7 +223,9 @@ def _first_frames(
         yield from frames
 
 
-def _frame_here(container: InputContainer, stream: VideoStream, seen: set[int]) -> list[VideoFrame]:
+def _frame_here(
+    container: InputContainer, stream: VideoStream, decoder: VideoCodecContext, seen: set[int]
+) -> list[VideoFrame]:
     """The key frame where the container stands; nothing if its pts is among those seen before.
 
     The decoder is drained after one packet, or it would want a dozen for its reordering.
@@ -228,7 +234,7 @@ def _frame_here(container: InputContainer, stream: VideoStream, seen: set[int]) 
     if packet is None or not packet.size or packet.pts is None or packet.pts in seen:
         return []
     seen.add(packet.pts)
-    return [*stream.decode(packet), *stream.decode(None)]
+    return [*decoder.decode(packet), *decoder.decode(None)]
 
 
 def _describe(
@@ -259,7 +265,8 @@ def _describe(
         "hdr": color.tags[2] in {_PQ, _HLG},
         "deep": carried.layout.bits > 8,
         "alpha": carried.alpha,
-        "alpha_unread": not carried.alpha and _alpha_beside(stream),
+        "alpha_unread": not carried.alpha and alpha_beside(stream),
+        "changing": len(sampled.kinds) > 1,
         "vfr": not steady,
         "rotated": turned != 0,
         "mirrored": mirrored,
@@ -291,16 +298,6 @@ def _describe(
         subtitles=tuple(s.index for s in container.streams if s.type == "subtitle"),
         chapters=len(container.chapters()),
         tags=dict(container.metadata),
-    )
-
-
-def _alpha_beside(stream: VideoStream) -> bool:
-    """Whether the container holds alpha beside each packet (VP8 and VP9 in WebM).
-
-    FFmpeg's own decoders for the two pass over it.
-    """
-    return any(
-        key.lower() == "alpha_mode" and value == "1" for key, value in stream.metadata.items()
     )
 
 

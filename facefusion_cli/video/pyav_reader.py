@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-from contextlib import suppress
 from fractions import Fraction
 from itertools import islice
 from types import TracebackType
@@ -14,27 +12,22 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 import torch
-from av.error import FFmpegError
-from av.packet import Packet
 from av.video.frame import VideoFrame
-from av.video.reformatter import Interpolation, VideoReformatter
-from av.video.stream import VideoStream
 from torch import Tensor
 
 from facefusion_cli.errors import FfxError
 from facefusion_cli.report import Report
-from facefusion_cli.types import FrameBatch, VideoInfo
-from facefusion_cli.video.av_errors import PACKET_ERRORS, reading
+from facefusion_cli.types import WHOLE, FrameBatch, VideoInfo, Window
+from facefusion_cli.video.av_errors import reading
 from facefusion_cli.video.buffers import BufferPool
-from facefusion_cli.video.completeness import MAX_FAILURES_IN_A_ROW, CountedReader
-from facefusion_cli.video.container import open_container, video_stream
+from facefusion_cli.video.completeness import CountedReader
+from facefusion_cli.video.conform import Conformer
 from facefusion_cli.video.deinterlace import Deinterlacer
+from facefusion_cli.video.frame_decoder import FrameDecoder
 from facefusion_cli.video.pixel_formats import CarriedFormat, carried_format
 
 Samples = npt.NDArray[Any]
 
-THREADS = 0
-"""Threads of the decoder; 0 = one a core."""
 _TURNS = {
     90: cv2.ROTATE_90_COUNTERCLOCKWISE,
     180: cv2.ROTATE_180,
@@ -46,21 +39,28 @@ class PyavReader(CountedReader):
     """A clip through PyAV, as planes.
 
     Broken packets are skipped and counted. Interlaced frames are deinterlaced, wherever in the clip
-    they begin. Frames that change size or format in the middle are made like the first.
+    they begin. Frames that change size, format or colours in the middle are made like the first.
 
     Args:
         info: The probe's result.
         report: Told of conversions and losses; timed under "read".
         pin_memory: Batches lie in page-locked memory.
+        window: The part that is read.
 
     Raises:
         InputError, DecodeError: The file cannot be opened.
     """
 
-    def __init__(self, info: VideoInfo, report: Report, *, pin_memory: bool = False) -> None:
-        super().__init__(info, report)
+    def __init__(
+        self,
+        info: VideoInfo,
+        report: Report,
+        *,
+        pin_memory: bool = False,
+        window: Window = WHOLE,
+    ) -> None:
+        super().__init__(info, report, window)
         self._buffers = BufferPool(pin_memory=pin_memory)
-        self._changed = False
         self._mirrored = "mirrored" in info.hazards
         self._carried = carried_format(
             info.pixel_format,
@@ -68,13 +68,10 @@ class PyavReader(CountedReader):
             turned=info.rotation,
             mirrored=self._mirrored,
         )
-        self._reformatter = VideoReformatter()
+        self._conformer = Conformer(info, self._carried, report)
         self._deinterlacer: Deinterlacer | None = None
         self._damaged = 0
-        self._container = open_container(info.path)
-        self._stream = video_stream(self._container, info.path)
-        self._stream.thread_type = "AUTO"
-        self._stream.codec_context.thread_count = THREADS
+        self._decoder = FrameDecoder(info, self._tally, window)
         if self._carried.name != info.pixel_format:
             report.note(f"{info.pixel_format} is carried as {self._carried.name}")
 
@@ -92,10 +89,11 @@ class PyavReader(CountedReader):
     def check_complete(self) -> FfxError | None:
         """What is missing; see Reader."""
         error = super().check_complete()
-        if self._damaged:
-            what = "packet or frame was" if self._damaged == 1 else "packets or frames were"
+        damaged = self._damaged + self._decoder.damaged
+        if damaged:
+            what = "packet or frame was" if damaged == 1 else "packets or frames were"
             self._report.warn(
-                f"{self._damaged} damaged {what} used as far as could be decoded: {self.info.path}"
+                f"{damaged} damaged {what} used as far as could be decoded: {self.info.path}"
             )
         return error
 
@@ -108,140 +106,50 @@ class PyavReader(CountedReader):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._container.close()
+        self._decoder.close()
 
-    def _batch(self, frames: Iterator[VideoFrame], n: int) -> FrameBatch:
+    def _batch(self, frames: Iterator[tuple[Fraction, VideoFrame]], n: int) -> FrameBatch:
         planes = _Planes(n, self.info, self._carried, self._buffers)
         first = self._tally.frames
         pts: list[Fraction] = []
-        for frame in islice(frames, n):
+        for when, frame in islice(frames, n):
             planes.put(len(pts), frame, self.info.rotation, self._mirrored)
-            pts.append(self._time(frame))
-            self._tally.add(pts[-1])
+            pts.append(when)
+            self._tally.add(when)
             self._damaged += frame.is_corrupt
         return planes.batch(tuple(pts), first, self.info)
 
-    def _time(self, frame: VideoFrame) -> Fraction:
+    def _frames(self) -> Iterator[tuple[Fraction, VideoFrame]]:
+        """The window's frames, with their times: progressive, of the carried format and size."""
+        start, end = self._window.start, self._window.end
+        last: Fraction | None = None
+        with reading(self.info.path):
+            for frame in self._progressive():
+                last = when = self._time(frame, last)
+                if end is not None and when >= end:
+                    self._tally.reached_end = True
+                    return
+                if start is None or when >= start:
+                    yield when, self._conformer.conform(frame, self._tally.frames)
+
+    def _time(self, frame: VideoFrame, last: Fraction | None) -> Fraction:
         if frame.pts is not None and frame.time_base is not None:
             return frame.pts * frame.time_base
-        if self._tally.last is None:
-            return self.info.start
-        return self._tally.last + 1 / self.info.frame_rate
+        return self.info.start if last is None else last + 1 / self.info.frame_rate
 
-    def _frames(self) -> Iterator[VideoFrame]:
-        """Progressive frames of the carried format and the first size, as stored."""
-        with reading(self.info.path):
-            for frame in self._decoded():
-                if frame.interlaced_frame and self._deinterlacer is None:
-                    self._report.note(
-                        f"interlaced from frame {self._tally.frames}: deinterlaced with bwdif"
-                    )
-                    self._deinterlacer = Deinterlacer()
-                if self._deinterlacer is None:
-                    yield self._conform(frame)
-                    continue
-                for progressive in self._deinterlacer.push(frame, self.info.time_base):
-                    yield self._conform(progressive)
-            if self._deinterlacer is not None:
-                for progressive in self._deinterlacer.flush():
-                    yield self._conform(progressive)
-
-    def _decoded(self) -> Iterator[VideoFrame]:
-        in_a_row = 0
-        last = newest = -math.inf
-        failed: list[int] = []
-        for packet in self._packets():
-            self._damaged += packet.is_corrupt
-            if packet.pts is not None and not packet.is_discard:
-                newest = max(newest, packet.pts)
-            try:
-                frames = self._stream.decode(packet)
-            except PACKET_ERRORS:
-                frames = []
-                if packet.size:
-                    self._tally.failures += 1
-                    in_a_row += 1
-                    failed.append(packet.pts or 0)
-                if in_a_row > MAX_FAILURES_IN_A_ROW:
-                    self._tally.gave_up = True
-                    return
-            for frame in frames:
-                in_a_row = 0
-                last = max(last, -math.inf if frame.pts is None else frame.pts)
+    def _progressive(self) -> Iterator[VideoFrame]:
+        for frame in self._decoder.frames():
+            if frame.interlaced_frame and self._deinterlacer is None:
+                self._report.note(
+                    f"interlaced from frame {self._tally.frames}: deinterlaced with bwdif"
+                )
+                self._deinterlacer = Deinterlacer()
+            if self._deinterlacer is None:
                 yield frame
-        # A decoder with many threads holds many frames when the file ends, and one bad frame among
-        # them hides those after it.
-        if -math.inf < last < newest:
-            yield from self._tail(int(last), sum(pts > last for pts in failed))
-
-    def _tail(self, last: int, counted: int) -> Iterator[VideoFrame]:
-        """Frames after a pts (in the stream's ticks), decoded anew by one thread.
-
-        Args:
-            last: The pts of the last frame there was.
-            counted: Failures after it that are counted already.
-        """
-        failures = 0
-        with open_container(self.info.path) as container:
-            stream = video_stream(container, self.info.path)
-            stream.thread_type = "NONE"
-            with suppress(FFmpegError):  # what cannot seek is read from its start
-                container.seek(last, stream=stream)
-            for packet in container.demux(stream):
-                try:
-                    frames = stream.decode(packet)
-                except PACKET_ERRORS:
-                    failures += packet.pts is not None and packet.pts > last
-                    continue
-                yield from (f for f in frames if f.pts is not None and f.pts > last)
-        self._tally.failures += max(0, failures - counted)
-
-    def _packets(self) -> Iterator[Packet[VideoStream]]:
-        """All packets, and the empty one that flushes the decoder.
-
-        A broken spot in the container is stepped over.
-        """
-        in_a_row = 0
-        while in_a_row <= MAX_FAILURES_IN_A_ROW:
-            # A generator that raised is finished, but a new one goes on where the file stands.
-            packets = self._container.demux(self._stream)
-            try:
-                for packet in packets:
-                    in_a_row = 0
-                    yield packet
-            except PACKET_ERRORS:
-                self._tally.failures += 1
-                in_a_row += 1
             else:
-                return
-        self._tally.gave_up = True
-
-    def _conform(self, frame: VideoFrame) -> VideoFrame:
-        width, height = self.info.coded_size
-        same_size = (frame.width, frame.height) == (width, height)
-        if same_size and frame.format.name == self._carried.name:
-            return frame
-        if not same_size or frame.format.name != self.info.pixel_format:
-            self._warn_of_change(frame)
-        converted = self._reformatter.reformat(
-            frame,
-            width,
-            height,
-            self._carried.name,
-            interpolation=Interpolation.BICUBIC | Interpolation.ACCURATE_RND,
-            threads=1,
-        )
-        converted.pts, converted.time_base = frame.pts, frame.time_base
-        return converted
-
-    def _warn_of_change(self, frame: VideoFrame) -> None:
-        if self._changed:
-            return
-        self._changed = True
-        self._report.warn(
-            f"the picture changes to {frame.width}x{frame.height} {frame.format.name} at frame "
-            f"{self._tally.frames}; frames unlike the first are converted: {self.info.path}"
-        )
+                yield from self._deinterlacer.push(frame, self.info.time_base)
+        if self._deinterlacer is not None:
+            yield from self._deinterlacer.flush()
 
 
 class _Planes:

@@ -8,21 +8,25 @@ from typing import Protocol, Self
 
 from facefusion_cli.errors import FfxError, UnsupportedVideo
 from facefusion_cli.report import Report
-from facefusion_cli.types import BgrBatch, FrameBatch, VideoInfo
+from facefusion_cli.types import WHOLE, BgrBatch, FrameBatch, VideoInfo, Window
 from facefusion_cli.video.opencv_reader import OpencvReader
 from facefusion_cli.video.pyav_reader import PyavReader
 
 _OPENCV_GETS_WRONG = {
     "interlaced": "it is interlaced",
+    "hdr": "it is HDR",
+    "changing": "its size, format or colours change midway",
     "alpha": "it has an alpha channel",
     "deep": "it has more than 8 bits a sample",
     "mirrored": "its display matrix mirrors it",
     "not_first": "a cover picture comes before the video",
 }
+_FAR = 5
+"""Seconds into the clip from which on only PyAV, which can seek, is quick to reach a window."""
 
 
 class Reader(Protocol):
-    """One pass over a clip, upright, in order of display.
+    """One pass over a clip or a part of it, upright, in order of display.
 
     A context manager; batches() is called once, and may be consumed on another thread.
     """
@@ -45,7 +49,7 @@ class Reader(Protocol):
         ...
 
     def batches(self, n: int) -> Iterator[FrameBatch | BgrBatch]:
-        """The clip in batches of n frames; the last may be shorter.
+        """The window's frames in batches of n; the last may be shorter.
 
         Tensors own their memory and lie in the host's.
         """
@@ -73,7 +77,12 @@ class Reader(Protocol):
 
 
 def open_reader(
-    info: VideoInfo, decoder: str, report: Report, *, pin_memory: bool = False
+    info: VideoInfo,
+    decoder: str,
+    report: Report,
+    *,
+    pin_memory: bool = False,
+    window: Window = WHOLE,
 ) -> Reader:
     """Opens a clip with the decoder that gets it right.
 
@@ -82,12 +91,14 @@ def open_reader(
         decoder: auto (OpenCV, unless the clip is one that it gets wrong), opencv or pyav.
         report: Told which decoder was chosen and why; timed under "read".
         pin_memory: Batches lie in page-locked memory (needs CUDA).
+        window: Only frames with start <= pts < end are read, with their own pts.
 
     Raises:
         UnsupportedVideo: HDR; or opencv was asked for where it would ruin the picture or cannot
             read it.
         InputError, DecodeError: The file cannot be opened.
     """
+    # Until HDR frames go through the stages: this condition is all that refuses them.
     if "hdr" in info.hazards:
         curve = "PQ" if info.color.tags[2] == 16 else "HLG"
         raise UnsupportedVideo(
@@ -105,22 +116,26 @@ def open_reader(
             hint="use --decoder auto or pyav",
         )
     if decoder == "pyav":
-        return _pyav(info, report, pin_memory, "as asked")
+        return _pyav(info, report, pin_memory, window, "as asked")
     if reasons:
         why = f"because OpenCV gets this video wrong: {', '.join(reasons)}"
-        return _pyav(info, report, pin_memory, why)
+        return _pyav(info, report, pin_memory, window, why)
+    if decoder == "auto" and window.start is not None and window.start > info.start + _FAR:
+        return _pyav(info, report, pin_memory, window, "because it starts late in the clip")
     try:
-        reader = OpencvReader(info, report, pin_memory=pin_memory)
+        reader = OpencvReader(info, report, pin_memory=pin_memory, window=window)
     except UnsupportedVideo as error:
         if decoder == "opencv":
             raise
-        return _pyav(info, report, pin_memory, f"because {error.message}")
+        return _pyav(info, report, pin_memory, window, f"because {error.message}")
     report.note("decoder opencv" + (", as asked" if decoder == "opencv" else ""))
     report.facts["decoder"] = "opencv"
     return reader
 
 
-def _pyav(info: VideoInfo, report: Report, pin_memory: bool, why: str) -> PyavReader:
+def _pyav(
+    info: VideoInfo, report: Report, pin_memory: bool, window: Window, why: str
+) -> PyavReader:
     report.note(f"decoder pyav, {why}")
     report.facts["decoder"] = "pyav"
-    return PyavReader(info, report, pin_memory=pin_memory)
+    return PyavReader(info, report, pin_memory=pin_memory, window=window)

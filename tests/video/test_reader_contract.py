@@ -20,7 +20,7 @@ import torch
 from facefusion_cli.errors import CorruptInput, FfxError, TruncatedInput, UnsupportedVideo
 from facefusion_cli.report import Report
 from facefusion_cli.types import BgrBatch, FrameBatch
-from facefusion_cli.video import pyav_reader
+from facefusion_cli.video import frame_decoder
 from facefusion_cli.video.buffers import BufferPool
 from facefusion_cli.video.probe import probe
 from facefusion_cli.video.reader import Reader, open_reader
@@ -276,7 +276,7 @@ def test_rows_stored_from_the_last_to_the_first(
 
     clip = make_clip(tmp_path / "clip.mp4")
     with open_reader(probe(clip.path), "pyav", Report()) as reader:
-        monkeypatch.setattr(reader, "_decoded", bottom_up)
+        monkeypatch.setattr(reader._decoder, "frames", bottom_up)  # type: ignore[attr-defined]
         (batch,) = reader.batches(1)
     assert isinstance(batch, FrameBatch)
     for got, put in zip(batch.planes, planes("yuv420p", (64, 48), 3), strict=True):
@@ -462,7 +462,7 @@ def test_bad_frames_in_the_last_threads_hide_no_good_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Machines with many cores hold many frames when the file ends."""
-    monkeypatch.setattr(pyav_reader, "THREADS", 16)
+    monkeypatch.setattr(frame_decoder, "THREADS", 16)
     clip = make_clip(tmp_path / "clip.mp4", frames=100, options={"g": "1", "bf": "0"})
     read = Read(damage(clip.path, tmp_path / "broken.mp4", (50, 90, 93, 96)), "pyav")
     assert read.pts == [t for i, t in enumerate(clip.pts) if i not in (50, 90, 93, 96)]
@@ -608,12 +608,31 @@ def test_av1_is_read_whatever_opencv_can_do(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("codec", ["libvpx", "libvpx-vp9"])
-@pytest.mark.parametrize("decoder", ["auto", *BACKENDS])
-def test_alpha_that_no_decoder_gives_is_told(tmp_path: Path, codec: str, decoder: str) -> None:
-    options = {"auto-alt-ref": "0"}
+def test_alpha_of_vp8_and_vp9(tmp_path: Path, codec: str) -> None:
+    """FFmpeg's own decoders of the two drop it."""
+    options = {"auto-alt-ref": "0", "crf": "4", "b": "8000000", "cpu-used": "2"}
     clip = make_clip(
-        tmp_path / "clip.webm", codec=codec, pix_fmt="yuva420p", frames=3, options=options
+        tmp_path / "clip.webm", codec=codec, pix_fmt="yuva420p", frames=60, options=options
     )
+    read = Read(clip.path, "auto")
+    assert read.info.hazards == {"alpha"}
+    assert read.report.facts["decoder"] == "pyav"
+    assert (read.loss, read.report.warnings) == (None, [])
+    assert read.pts == list(clip.pts)
+    for index, frame in enumerate(read.frames()):
+        for got, put in zip(frame, clip.planes(index), strict=True):
+            assert np.abs(got.astype(int) - put).max() <= 6, index
+    with pytest.raises(UnsupportedVideo, match="alpha"):
+        Read(clip.path, "opencv")
+
+
+@pytest.mark.parametrize("decoder", ["auto", *BACKENDS])
+def test_alpha_that_no_decoder_gives_is_told(
+    tmp_path: Path, decoder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An FFmpeg without libvpx."""
+    monkeypatch.setattr(av, "codecs_available", av.codecs_available - {"libvpx-vp9"})
+    clip = make_clip(tmp_path / "clip.webm", codec="libvpx-vp9", pix_fmt="yuva420p", frames=3)
     read = Read(clip.path, decoder)
     assert read.info.hazards == {"alpha_unread"}
     (warning,) = read.report.warnings
