@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from av.video.frame import VideoFrame
 from av.video.reformatter import Interpolation, VideoReformatter
 
@@ -48,8 +49,11 @@ class Conformer:
             return frame
         if not (same_size and same_colour and frame.format.name == info.pixel_format):
             self._warn_of_change(frame, meaning, index)
+        stored = frame
+        if meaning[1] == "limited" and frame.format.name.startswith("yuvj"):
+            stored = _without_j(frame)
         converted = self._reformatter.reformat(
-            frame,
+            stored,
             *info.coded_size,
             self._carried.name,
             interpolation=_EXACT,
@@ -71,10 +75,10 @@ class Conformer:
         elif tagged == 1:
             matrix = "bt709"
         span = int(frame.color_range)
-        if span == _FULL or name.startswith("yuvj"):
-            return matrix, "full"
         if span == _LIMITED:
             return matrix, "limited"
+        if span == _FULL or name.startswith("yuvj"):
+            return matrix, "full"
         return matrix, "limited" if self._carried.rgb else color.range
 
     def _colours(self, meaning: tuple[Matrix, Range]) -> dict[str, Any]:
@@ -96,3 +100,16 @@ class Conformer:
             f"({meaning[0]}, {meaning[1]} range) at frame {index}; frames unlike the first are "
             f"converted: {self._info.path}"
         )
+
+
+def _without_j(frame: VideoFrame) -> VideoFrame:
+    """The same samples as a format that is not full range by its name.
+
+    H.264's decoder keeps that name when the range changes midway, and swscale believes it.
+    """
+    plain = VideoFrame(frame.width, frame.height, frame.format.name.replace("yuvj", "yuv"))
+    for source, target in zip(frame.planes, plain.planes, strict=True):
+        rows = np.frombuffer(source, np.uint8).reshape(-1, source.line_size)
+        into = np.frombuffer(target, np.uint8).reshape(-1, target.line_size)
+        into[: source.height, : source.width] = rows[: source.height, : source.width]
+    return plain

@@ -54,6 +54,8 @@ class OpencvReader(CountedReader):
         super().__init__(info, report, window)
         self._buffers = BufferPool(pin_memory=pin_memory)
         self._changed = False
+        self._when: Fraction | None = None
+        """The last frame's pts."""
         # FFmpeg inside OpenCV writes its complaints to stderr; losses are counted here instead.
         os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", _AV_LOG_QUIET)
         name = str(info.path.resolve())
@@ -120,7 +122,8 @@ class OpencvReader(CountedReader):
         pts: list[Fraction] = []
         self._skip()
         while len(pts) < n and not self._tally.reached_end and self._read(rows[len(pts)]):
-            when = self._time()
+            when = self._when
+            assert when is not None
             if self._window.end is not None and when >= self._window.end:
                 self._tally.reached_end = True
                 break
@@ -139,7 +142,9 @@ class OpencvReader(CountedReader):
     def _skip(self) -> None:
         """Goes to the window's first frame, decoding but not converting what lies before."""
         start = self._window.start
-        if start is None or self._tally.frames or self._ahead is None or self._time() >= start:
+        if start is None or self._tally.frames or self._ahead is None:
+            return
+        if self._when is not None and self._when >= start:
             return
         failed = 0
         while failed <= MAX_FAILURES_IN_A_ROW:
@@ -147,7 +152,8 @@ class OpencvReader(CountedReader):
                 failed += 1
                 continue
             failed = 0
-            if self._time() >= start:
+            self._when = self._time()
+            if self._when >= start:
                 break
         there, image = self._capture.retrieve()
         self._ahead = image if there and not failed else None
@@ -170,6 +176,7 @@ class OpencvReader(CountedReader):
         for failed in range(MAX_FAILURES_IN_A_ROW + 1):
             there, image = self._capture.read(into)
             if there:
+                self._when = self._time()
                 self._tally.failures += failed
                 return image
         return None
@@ -184,13 +191,15 @@ class OpencvReader(CountedReader):
         )
 
     def _time(self) -> Fraction:
-        """The last frame's pts.
+        """The pts of the frame that OpenCV stands at; to be asked once a frame.
 
         OpenCV's milliseconds are exact but count from the stream's start, and as floats they are a
-        rounding error off the stream's clock.
+        rounding error off the stream's clock. They are 0 for frames without a pts.
         """
         tick = self.info.time_base
         since_start = Fraction(self._capture.get(cv2.CAP_PROP_POS_MSEC)) / 1000
+        if since_start == 0 and self._when is not None:
+            return self._when + 1 / self.info.frame_rate
         return self.info.start + round(since_start / tick) * tick
 
 

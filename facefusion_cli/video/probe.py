@@ -122,8 +122,15 @@ def color_of(frame: VideoFrame, carried: CarriedFormat, path: Path) -> ColorSpec
     """What a frame's samples mean; tags stay the stream's own numbers.
 
     Raises:
-        UnsupportedVideo: The matrix is one ffx does not know (YCgCo, ICtCp, ...).
+        UnsupportedVideo: The matrix is one ffx does not know (YCgCo, ICtCp, ...), or the samples
+            are a sensor's.
     """
+    if frame.format.name.startswith("bayer_"):
+        raise UnsupportedVideo(
+            f"the video holds raw sensor data ({frame.format.name}), no pictures yet",
+            path=path,
+            hint="develop it in a raw converter first",
+        )
     tags = (
         int(frame.colorspace),
         int(frame.color_primaries),
