@@ -9,14 +9,20 @@ from fractions import Fraction
 import av
 from av.container import OutputContainer
 from av.error import FFmpegError
+from av.packet import Packet
 from av.stream import Disposition
 from av.video.stream import VideoStream
+from torch import Tensor
 
 from facefusion_cli.errors import EncoderRejected
 from facefusion_cli.report import Report
+from facefusion_cli.types import NO_EDIT, Edit
 from facefusion_cli.video.encoders import EncodingPlan, configure
 from facefusion_cli.video.frames import FrameMaker, HostBatch
+from facefusion_cli.video.pacing import Pacer, Shown
 from facefusion_cli.video.remux import StreamCopier
+
+_Planes = tuple[Tensor, ...]
 
 
 class ClipEncoder:
@@ -24,45 +30,50 @@ class ClipEncoder:
 
     Args:
         sink: The output, without any stream yet.
-        copier: The clip's other streams.
         plan: Says how frames without or with alpha are encoded.
         report: See ClipWriter.
         stop: Set when the output is not wanted any more.
+        copier: The clip's other streams; None where it has none or something else carries them.
+        start: The clip's time that becomes 0 in the output; None: where the first picture or sound
+            begins, whichever is earlier.
+        edit: The rate frames are repeated for, and the window they end with.
     """
 
     def __init__(
         self,
         sink: OutputContainer,
-        copier: StreamCopier,
         plan: Callable[[bool], EncodingPlan],
         report: Report,
         stop: threading.Event,
+        *,
+        copier: StreamCopier | None = None,
+        start: Fraction | None = None,
+        edit: Edit = NO_EDIT,
     ) -> None:
-        self._sink, self._copier, self._plan_for = sink, copier, plan
+        self._sink, self._plan_for, self._copier = sink, plan, copier
         self._report, self._stop = report, stop
+        self._start, self._edit = start, edit
         self.frames = 0
         """Frames sent to the encoder."""
         self.finished = False
         """The file is complete and closed."""
-        self._first: int | None = None
-        self._last = 0
-        self._pending: av.VideoFrame | None = None
-        self._bumped = 0
+        self._pacer: Pacer[_Planes] | None = None
+        self._latest: tuple[_Planes, av.VideoFrame] | None = None
 
     @property
     def span(self) -> Fraction:
         """Seconds from the first frame's time to the last's."""
-        return (self._last - (self._first or 0)) * self._time_base
+        return Fraction(0) if self._pacer is None else self._pacer.span
 
     @property
     def tags(self) -> dict[str, str]:
         """The tags the file should have."""
-        return self._copier.tags
+        return {} if self._copier is None else self._copier.tags
 
     @property
     def audio_streams(self) -> int:
         """How many audio streams the file has."""
-        return self._copier.audio_streams
+        return 0 if self._copier is None else self._copier.audio_streams
 
     def encode(self, batch: HostBatch) -> None:
         """Encodes a batch, and writes the sound up to where the video has come.
@@ -73,13 +84,12 @@ class ClipEncoder:
         """
         batch.wait()
         with self._report.timer("write"):
-            if self._first is None:
-                self._begin(batch)
+            pacer = self._pacer or self._begin(batch)
             for i, time in enumerate(batch.pts):
-                if self._stop.is_set():
-                    return
-                self._send(self._maker.frame(tuple(p[i] for p in batch.planes)), time)
-        self._report.count("frames_out", len(batch.pts))
+                for shown in pacer.push(tuple(p[i] for p in batch.planes), time):
+                    if self._stop.is_set():
+                        return
+                    self._show(shown)
 
     def finish(self) -> None:
         """Writes all that is left and closes the file.
@@ -89,19 +99,20 @@ class ClipEncoder:
             av.error.FFmpegError: The file cannot be written.
         """
         with self._report.timer("write"):
-            if self._pending is not None:
-                self._encode(self._pending)
-                self._pending = None
+            if self._pacer is not None:
+                for shown in self._pacer.finish():
+                    if self._stop.is_set():
+                        return
+                    self._show(shown)
+                self._latest = None
                 self._encode(None)
-            self._copier.copy_until(None)
+                self._pacer.report(self._report)
+            if self._copier is not None:
+                self._copier.copy_until(None)
             self._sink.close()
         self.finished = True
-        if self._bumped:
-            self._report.warn(
-                f"{self._bumped} timestamps did not grow and were moved behind the one before"
-            )
 
-    def _begin(self, batch: HostBatch) -> None:
+    def _begin(self, batch: HostBatch) -> Pacer[_Planes]:
         """Sets all streams up: the first frame's time is known only now."""
         plan = self._plan_for(len(batch.planes) == 4)
         for line in plan.notes:
@@ -113,34 +124,40 @@ class ClipEncoder:
         stream = self._sink.add_stream(plan.codec, rate=plan.rate)
         assert isinstance(stream, VideoStream)
         configure(stream.codec_context, plan)
-        stream.metadata.update(self._copier.video_tags)
         stream.disposition = Disposition.default
         self._video = stream
-        sound = self._copier.start
-        self._start = batch.pts[0] if sound is None else min(batch.pts[0], sound)
-        self._copier.add_to(self._sink, self._start)
-        self._step = max(round(1 / plan.rate / plan.time_base), 1)
+        start = self._start
+        if start is None:
+            sound = None if self._copier is None else self._copier.start
+            start = batch.pts[0] if sound is None else min(batch.pts[0], sound)
+        if self._copier is not None:
+            stream.metadata.update(self._copier.video_tags)
+            self._copier.add_to(self._sink, start)
         options = " ".join(f"{key} {value}" for key, value in plan.options.items())
-        chosen = f"{plan.codec} {options} {plan.pixel_format}"
+        chosen = " ".join(part for part in (plan.codec, options, plan.pixel_format) if part)
         self._report.facts["encoder"] = chosen
         self._report.note(f"encoder {chosen}")
+        self._pacer = Pacer(
+            start,
+            plan.time_base,
+            1 / plan.rate,
+            rate=self._edit.rate,
+            least=plan.least_ticks,
+            end=self._edit.window.end,
+        )
+        return self._pacer
 
-    def _send(self, frame: av.VideoFrame, time: Fraction) -> None:
-        tick = round((time - self._start) / self._time_base)
-        if self._first is None:
-            self._first = tick
-        elif tick <= self._last:
-            tick = self._last + 1
-            self._bumped += 1
-        frame.pts, frame.time_base = tick, self._time_base
-        # A frame's duration is known when the next one comes; the last one has the last but one's.
-        if self._pending is not None:
-            self._step = tick - self._last
-            self._pending.duration = self._step
-            self._encode(self._pending)
-        frame.duration = self._step
-        self._pending, self._last = frame, tick
+    def _show(self, shown: Shown[_Planes]) -> None:
+        """Encodes a frame with its place in the output."""
+        # A frame that is shown again is not made again.
+        if self._latest is None or self._latest[0] is not shown.frame:
+            self._latest = shown.frame, self._maker.frame(shown.frame)
+        frame = self._latest[1]
+        frame.pts, frame.time_base = shown.tick, self._time_base
+        frame.duration = shown.duration
         self.frames += 1
+        self._encode(frame)
+        self._report.count("frames_out")
 
     def _encode(self, frame: av.VideoFrame | None) -> None:
         try:
@@ -148,7 +165,12 @@ class ClipEncoder:
         except FFmpegError as error:
             raise EncoderRejected(f"{self._codec} gave up: {error.strerror}") from error
         for packet in packets:
-            # Packets come out in decoding order: the sound goes as far as this one is decoded.
-            assert packet.dts is not None
+            self._write(packet)
+
+    def _write(self, packet: Packet[VideoStream]) -> None:
+        """Writes a packet, and the sound as far as it is decoded."""
+        # Packets come out in decoding order.
+        assert packet.dts is not None
+        if self._copier is not None:
             self._copier.copy_until(packet.dts * self._time_base)
-            self._sink.mux(packet)
+        self._sink.mux(packet)

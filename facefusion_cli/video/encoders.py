@@ -1,12 +1,9 @@
-"""Which encoder goes into which container, and how a clip's planes are handed to it.
-
-Everything here is decided from tables before any work; FFmpeg would say some of it only when the
-first packet is written, and some of it never.
-"""
+"""How one clip is encoded: which encoder, fed with what, and with which options."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -18,65 +15,35 @@ from av.video.codeccontext import VideoCodecContext
 
 from facefusion_cli.config import OutputConfig
 from facefusion_cli.errors import (
+    ConfigError,
     EncoderRejected,
     EncoderUnavailable,
     IncompatibleContainer,
-    UnsupportedVideo,
 )
-from facefusion_cli.types import PlaneLayout, VideoInfo
+from facefusion_cli.types import Matrix, PlaneLayout, VideoInfo
+from facefusion_cli.video.encoder_options import chooses_rate, join_parameters, parse_options
+from facefusion_cli.video.encoder_table import (
+    ENCODERS,
+    USUAL_ENCODERS,
+    EncoderSpec,
+    Source,
+    chroma_cell,
+    pixel_formats,
+    planar_format,
+)
 from facefusion_cli.video.suffixes import CONTAINERS, IMAGES
 
-_UNSPECIFIED = 2
-_BT709 = 1
+_RGB, _BT709, _UNSPECIFIED = 0, 1, 2
 _LIMITED, _FULL = 1, 2
-_SUBSAMPLING = {(1, 1): "444", (2, 1): "422", (2, 2): "420"}
+_HDR_TRANSFERS = {16: "PQ", 18: "HLG"}
+_LAYOUTS = {(2, 2): "4:2:0", (2, 1): "4:2:2", (1, 1): "4:4:4"}
 _FINEST_TICK = 90_000
 _COARSEST_TICK = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class EncoderSpec:
-    """One choice of --encoder."""
-
-    codec: str
-    """FFmpeg's encoder."""
-    containers: tuple[str, ...]
-    """Output suffixes it may go into."""
-    pixel_format: Callable[[PlaneLayout, bool, bool], str]
-    """(layout, is RGB, has alpha) to the pixel format it is fed."""
-    options: Callable[[OutputConfig], Mapping[str, str]]
-    even: bool
-    """Whether width and height must be even."""
-
-
-def _h264_format(layout: PlaneLayout, rgb: bool, alpha: bool) -> str:
-    return "yuv420p" if layout.bits == 8 else "yuv420p10le"
-
-
-def _ffv1_format(layout: PlaneLayout, rgb: bool, alpha: bool) -> str:
-    # FFV1 knows 8-bit RGB as packed bytes only.
-    if rgb and layout.bits == 8:
-        return "bgra" if alpha else "bgr0"
-    return planar_format(layout, rgb, alpha)
-
-
-ENCODERS = {
-    "h264": EncoderSpec(
-        "libx264",
-        (".mp4", ".mov", ".mkv"),
-        _h264_format,
-        lambda output: {"preset": output.preset, "crf": str(18 if output.crf < 0 else output.crf)},
-        even=True,
-    ),
-    "ffv1": EncoderSpec(
-        "ffv1",
-        (".mkv",),
-        _ffv1_format,
-        lambda _: {"level": "3", "slicecrc": "1"},
-        even=False,
-    ),
-}
-"""Name in the configuration to what it means."""
+_GIF_TICK = Fraction(1, 100)
+_GIF_LEAST_TICKS = 2
+"""Players show a GIF's frame of one tick for ten."""
+_NARROW = 64
+"""Columns below which x265's cutree writes past the end of its memory (seen up to 48)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +56,9 @@ class EncodingPlan:
     options: Mapping[str, str]
     source_format: str
     """Pixel format of the planes as they arrive."""
+    source_range: int
+    """Range of their samples, FFmpeg's number: 1 limited, 2 full."""
+    source_matrix: Matrix
     pixel_format: str
     """Pixel format the encoder gets."""
     size: tuple[int, int]
@@ -98,29 +68,14 @@ class EncodingPlan:
     time_base: Fraction
     rate: Fraction
     sample_aspect: Fraction
+    least_ticks: int = 1
+    """Ticks of the time base that a frame stands at least; one that comes earlier is left out."""
+    codec_tag: str | None = None
+    hardware: bool = False
     notes: tuple[str, ...] = ()
     """Conversions that are the rule; for the log."""
     warnings: tuple[str, ...] = ()
     """What the output loses or gains against the clip."""
-
-
-def planar_format(layout: PlaneLayout, rgb: bool, alpha: bool) -> str:
-    """FFmpeg's name of the pixel format that holds these planes as they are.
-
-    Raises:
-        UnsupportedVideo: FFmpeg has none.
-    """
-    if rgb:
-        name = "gbrap" if alpha else "gbrp"
-    else:
-        name = ("yuva" if alpha else "yuv") + _SUBSAMPLING[layout.subsampling] + "p"
-    if layout.bits > 8:
-        name += f"{layout.bits}le"
-    try:
-        av.VideoFormat(name)
-    except ValueError as error:
-        raise UnsupportedVideo(f"there is no pixel format {name}") from error
-    return name
 
 
 def output_time_base(time_base: Fraction) -> Fraction:
@@ -139,23 +94,29 @@ def output_time_base(time_base: Fraction) -> Fraction:
 
 def encoder_of(out: Path, output: OutputConfig) -> str:
     """The encoder by its name in the configuration; auto is the suffix's usual one."""
-    return "h264" if output.encoder == "auto" else output.encoder
+    if output.encoder != "auto":
+        return output.encoder
+    return USUAL_ENCODERS.get(out.suffix.lower(), "h264")
 
 
 def container_of(out: Path, encoder: str) -> str:
     """FFmpeg's name of the container for an output file.
 
     Raises:
+        ConfigError: The encoder is one of the OpenCV writer's.
         IncompatibleContainer: The suffix is unknown, or cannot hold what this encoder makes.
     """
     suffix = out.suffix.lower()
-    possible = ENCODERS[encoder].containers if encoder in ENCODERS else ()
+    fitting = [n for n, s in ENCODERS.items() if suffix in s.containers and not s.hardware]
+    if encoder not in ENCODERS:
+        hint = f"use --writer opencv, or --encoder {fitting[0] if fitting else 'h264'}"
+        raise ConfigError(f"only the OpenCV writer has the encoder {encoder}", hint=hint)
+    possible = ENCODERS[encoder].containers
     if suffix in possible:
         return CONTAINERS[suffix]
     hint = f"with encoder {encoder}: {', '.join(possible)}"
     if suffix in IMAGES:
         raise IncompatibleContainer("a video cannot be written to an image", path=out, hint=hint)
-    fitting = [name for name, spec in ENCODERS.items() if suffix in spec.containers]
     if fitting:
         hint += f"; {suffix} takes encoder {', '.join(fitting)}"
         raise IncompatibleContainer(f"{suffix} cannot hold {encoder}", path=out, hint=hint)
@@ -164,7 +125,12 @@ def container_of(out: Path, encoder: str) -> str:
 
 
 def plan_encoding(
-    out: Path, info: VideoInfo, output: OutputConfig, *, alpha: bool = False
+    out: Path,
+    info: VideoInfo,
+    output: OutputConfig,
+    *,
+    alpha: bool = False,
+    rate: Fraction | None = None,
 ) -> EncodingPlan:
     """Decides how a clip is encoded.
 
@@ -173,63 +139,236 @@ def plan_encoding(
         info: The clip.
         output: Encoder and its settings.
         alpha: The frames come with an alpha plane.
+        rate: Constant frame rate of the output; None keeps the clip's times.
 
     Raises:
         IncompatibleContainer: The container cannot hold it.
         UnsupportedVideo: No pixel format holds the planes.
+        ConfigError: The quality, pixel format or an option is none of this encoder's.
+        EncoderUnavailable: The encoder is not in this FFmpeg.
+        EncoderRejected: The encoder does not encode this size.
     """
     encoder = encoder_of(out, output)
     container = container_of(out, encoder)
     spec = ENCODERS[encoder]
+    _require_encoder(spec.codec)
     rgb = info.color.matrix == "rgb"
     source = planar_format(info.layout, rgb, alpha)
-    target = spec.pixel_format(info.layout, rgb, alpha)
-    source_format, target_format = av.VideoFormat(source), av.VideoFormat(target)
-    notes, warnings = [], []
-    tags = info.color.tags
-    if tags[3] == 0 and info.color.range == "full" and not rgb:
-        tags = (*tags[:3], _FULL)
-    if rgb and not target_format.is_rgb:
-        primaries, transfer = (t if t != _UNSPECIFIED else _BT709 for t in tags[1:3])
-        tags = (_BT709, primaries, transfer, _LIMITED)
-        notes.append(f"RGB becomes {target}, BT.709 limited: {encoder} outputs are YUV")
-    elif _chroma(source_format) != _chroma(target_format):
-        notes.append(f"{source} becomes {target}: {encoder} outputs are 4:2:0")
-    depth = target_format.components[0].bits
-    if depth < info.layout.bits:
-        warnings.append(f"{info.layout.bits}-bit becomes {depth}-bit: {encoder} has no more")
-    if alpha and not any(c.is_alpha for c in target_format.components):
-        warnings.append(f"alpha is dropped: {encoder} cannot hold it")
-    size = (info.width, info.height)
-    if spec.even:
-        size = (size[0] + size[0] % 2, size[1] + size[1] % 2)
-    if size != (info.width, info.height):
-        warnings.append(
-            f"odd size {info.width}x{info.height} is padded to {size[0]}x{size[1]} by repeating "
-            f"the last column or row: 4:2:0 {encoder} needs even sizes"
-        )
+    kept_alpha = alpha and out.suffix.lower() in spec.alpha_in
+    target = _target_format(encoder, output, Source(info.layout, rgb, kept_alpha))
+    notes: list[str] = []
+    warnings: list[str] = []
+    tags = _tags(info, encoder, target, notes)
+    _say_losses(info, encoder, (source, target), warnings, notes)
+    if alpha and not kept_alpha:
+        where = container if spec.alpha_in else encoder
+        warnings.append(f"alpha is dropped: {where} cannot hold it{_alpha_hint(encoder, spec)}")
+    elif alpha and not _has_alpha(target):
+        warnings.append(f"alpha is dropped: {target} has none")
+    if info.light is not None and spec.light is None:
+        warnings.append(f"the brightness HDR was graded to is dropped: {encoder} cannot hold it")
+    if output.crf >= 0 and spec.quality is None:
+        notes.append(f"crf means nothing to {encoder} and is ignored")
+    step = rate or info.frame_rate
+    is_gif = encoder == "gif"
+    ticks = _GIF_TICK if is_gif else output_time_base(1 / rate if rate else info.time_base)
     return EncodingPlan(
         container=container,
         codec=spec.codec,
-        options=dict(spec.options(output)),
+        options=_options(encoder, info, output, target),
         source_format=source,
+        source_range=_FULL if info.color.range == "full" else _LIMITED,
+        source_matrix=info.color.matrix,
         pixel_format=target,
-        size=size,
+        size=_size(info, encoder, target, warnings),
         tags=tags,
-        time_base=output_time_base(info.time_base),
-        rate=info.frame_rate if info.frame_rate > 0 else Fraction(25),
+        time_base=ticks,
+        rate=step if step > 0 else Fraction(25),
         sample_aspect=info.sample_aspect,
+        least_ticks=_GIF_LEAST_TICKS if is_gif else 1,
+        codec_tag=spec.codec_tags.get(container),
+        hardware=spec.hardware,
         notes=tuple(notes),
         warnings=tuple(warnings),
     )
 
 
-def _chroma(fmt: av.VideoFormat) -> tuple[int, int]:
-    return fmt.chroma_width(16), fmt.chroma_height(16)
+def _require_encoder(codec: str) -> None:
+    try:
+        av.Codec(codec, "w")
+    except av.codec.codec.UnknownCodecError as error:
+        hint = "this FFmpeg was built without it"
+        raise EncoderUnavailable(f"no encoder {codec}", hint=hint) from error
+
+
+def _target_format(encoder: str, output: OutputConfig, source: Source) -> str:
+    """The pixel format the encoder is fed: its own default or the user's choice.
+
+    Raises:
+        ConfigError: The encoder does not take the user's.
+    """
+    spec = ENCODERS[encoder]
+    if output.pix_fmt == "auto":
+        return spec.pixel_format(source)
+    # A GIF's palette is made anew for each frame; the other formats of its encoder have fixed ones.
+    known = ("pal8",) if encoder == "gif" else pixel_formats(spec.codec)
+    if output.pix_fmt not in known:
+        raise ConfigError(
+            f"output.pix_fmt: {encoder} does not take {output.pix_fmt!r}",
+            hint=f"it takes {', '.join(known)}",
+        )
+    return output.pix_fmt
+
+
+def _tags(
+    info: VideoInfo, encoder: str, target: str, notes: list[str]
+) -> tuple[int, int, int, int]:
+    """The output's colour tags; the clip's own wherever its samples are kept as they are."""
+    tags = info.color.tags
+    target_format = av.VideoFormat(target)
+    rgb = info.color.matrix == "rgb"
+    if encoder == "gif":
+        return (_RGB, _UNSPECIFIED, _UNSPECIFIED, _FULL)
+    if rgb:
+        if target_format.is_rgb:
+            return tags
+        primaries, transfer = (t if t != _UNSPECIFIED else _BT709 for t in tags[1:3])
+        notes.append(f"RGB becomes {target}, BT.709 limited: {encoder} outputs are YUV")
+        return (_BT709, primaries, transfer, _LIMITED)
+    if target_format.is_rgb:
+        notes.append(f"the clip becomes RGB, {target}, by its own matrix")
+        return (_RGB, *tags[1:3], _FULL)
+    if info.color.range == "full" and not ENCODERS[encoder].full_range:
+        notes.append(f"full range becomes limited: {encoder} knows no other")
+        return (*tags[:3], _LIMITED)
+    if tags[3] == 0 and info.color.range == "full":
+        return (*tags[:3], _FULL)
+    return tags
+
+
+def _say_losses(
+    info: VideoInfo,
+    encoder: str,
+    formats: tuple[str, str],
+    warnings: list[str],
+    notes: list[str],
+) -> None:
+    """Says what becomes of chroma, depth and HDR."""
+    source, target = formats
+    if encoder == "gif":
+        notes.append("each frame gets a palette of 256 colours: a GIF holds no more")
+        if name := _HDR_TRANSFERS.get(info.color.tags[2]):
+            warnings.append(f"{name} colours will look dull: a GIF is SDR (use --tonemap bt2390)")
+        return
+    both = av.VideoFormat(source), av.VideoFormat(target)
+    if not both[0].is_rgb and not both[1].is_rgb:
+        if len(both[1].components) < 3:
+            warnings.append(f"colours are dropped: {target} has none")
+        elif chroma_cell(source) != chroma_cell(target):
+            name = _LAYOUTS.get(chroma_cell(target), "different")
+            notes.append(f"{source} becomes {target}: {encoder} outputs are {name}")
+    depth = both[1].components[0].bits
+    if depth < info.layout.bits:
+        deeper = _deeper(encoder, target, info.layout)
+        why = f"--pix-fmt {deeper} keeps more" if deeper else f"{encoder} has no more"
+        warnings.append(f"{info.layout.bits}-bit becomes {depth}-bit: {why}")
+
+
+def _deeper(encoder: str, target: str, layout: PlaneLayout) -> str | None:
+    """A format like this one that the encoder takes and that has more bits."""
+    like = av.VideoFormat(target)
+    for name in pixel_formats(ENCODERS[encoder].codec):
+        other = av.VideoFormat(name)
+        alike = other.is_rgb == like.is_rgb and len(other.components) == len(like.components)
+        bits = other.components[0].bits
+        more = like.components[0].bits < bits <= layout.bits
+        if alike and more and chroma_cell(name) == chroma_cell(target):
+            return name
+    return None
+
+
+def _has_alpha(pixel_format: str) -> bool:
+    fmt = av.VideoFormat(pixel_format)
+    return fmt.has_palette or any(c.is_alpha for c in fmt.components)
+
+
+def _alpha_hint(encoder: str, spec: EncoderSpec) -> str:
+    if spec.alpha_in:
+        return f" from {encoder} (it can in {', '.join(spec.alpha_in)})"
+    return ""
+
+
+def _size(info: VideoInfo, encoder: str, target: str, warnings: list[str]) -> tuple[int, int]:
+    """The encoded size.
+
+    Raises:
+        EncoderRejected: It is smaller or larger than the encoder can.
+    """
+    spec = ENCODERS[encoder]
+    across, down = spec.even(target)
+    size = (info.width + -info.width % across, info.height + -info.height % down)
+    least, most = spec.smallest, spec.largest or size
+    if any(side < low or side > high for side, low, high in zip(size, least, most, strict=True)):
+        limits = f"at least {least[0]}x{least[1]}"
+        if spec.largest is not None:
+            limits += f" and at most {most[0]}x{most[1]}"
+        raise EncoderRejected(
+            f"{spec.codec} refuses: {size[0]}x{size[1]} pixels, and it needs {limits}",
+            hint="use another encoder or --scale",
+        )
+    if size != (info.width, info.height):
+        warnings.append(
+            f"odd size {info.width}x{info.height} is padded to {size[0]}x{size[1]} by repeating "
+            f"the last column or row: {_LAYOUTS[chroma_cell(target)]} {encoder} needs even sizes"
+        )
+    return size
+
+
+def _options(encoder: str, info: VideoInfo, output: OutputConfig, target: str) -> dict[str, str]:
+    """The encoder's options, the user's own over ours.
+
+    Raises:
+        ConfigError: The quality is outside the encoder's scale, or it has no such option.
+    """
+    spec = ENCODERS[encoder]
+    users = parse_options(output.encoder_options, spec.codec)
+    options = dict(spec.presets[output.preset]) if spec.presets else {}
+    if spec.quality and not (output.crf < 0 and chooses_rate(users)):
+        options[spec.quality.option] = str(_quality(encoder, output.crf))
+    options |= spec.options
+    if encoder == "prores":
+        options["profile"] = "hq" if chroma_cell(target) == (2, 1) else "4444"
+    if encoder == "vp9" and _has_alpha(target):
+        # libvpx makes no hidden reference frames with alpha, and says so each time.
+        options["auto-alt-ref"] = "0"
+    parameters = dict(spec.own_parameters)
+    if encoder == "hevc" and info.width < _NARROW:
+        parameters["cutree"] = "0"
+    if spec.light is not None and info.light is not None:
+        parameters |= spec.light(info.light)
+    joined = join_parameters(parameters, users.pop(spec.parameters, ""))
+    if joined:
+        options[spec.parameters] = joined
+    return options | users
+
+
+def _quality(encoder: str, crf: int) -> int:
+    quality = ENCODERS[encoder].quality
+    assert quality is not None
+    if crf < 0:
+        return quality.default
+    if not quality.low <= crf <= quality.high:
+        raise ConfigError(
+            f"output.crf = {crf} is outside {quality.low} to {quality.high}, the scale of {encoder}"
+        )
+    return crf
 
 
 def configure(context: VideoCodecContext, plan: EncodingPlan) -> None:
     """Sets an encoder up as planned; it is not opened yet."""
+    if plan.codec == "libsvtav1":
+        # The library writes to stderr itself, whatever FFmpeg's log is set to; 1 leaves errors.
+        os.environ.setdefault("SVT_LOG", "1")
     context.width, context.height = plan.size
     context.pix_fmt = plan.pixel_format
     context.time_base = plan.time_base
@@ -238,6 +377,8 @@ def configure(context: VideoCodecContext, plan: EncodingPlan) -> None:
         context.sample_aspect_ratio = plan.sample_aspect
     context.colorspace, context.color_primaries = plan.tags[0], plan.tags[1]
     context.color_trc, context.color_range = plan.tags[2], plan.tags[3]
+    if plan.codec_tag is not None:
+        context.codec_tag = plan.codec_tag
     context.options = dict(plan.options)
     # Without it packets have no duration, and the file ends a frame early (or late).
     context.flags |= Flags.frame_duration
@@ -245,34 +386,63 @@ def configure(context: VideoCodecContext, plan: EncodingPlan) -> None:
     context.thread_type = "AUTO"  # type: ignore[assignment]
 
 
-_HARDWARE = ("_nvenc", "_qsv", "_amf", "_vaapi", "_videotoolbox", "_v4l2m2m")
+_IGNORED = ("Error parsing option", "Unknown option", "Invalid value")
+"""How the wrappers of x264, x265 and SVT-AV1 begin to say that they go on without a parameter."""
 
 
 def try_encoder(plan: EncodingPlan, out: Path | None = None) -> None:
     """Opens the encoder once with the plan's size, format and options, and closes it again.
 
+    Hardware encoders also encode a frame: some open although nothing is behind them.
+
     Raises:
         EncoderUnavailable: It is not in this FFmpeg, or its driver or hardware is missing.
         EncoderRejected: It refuses size, format or options; the message has its own reason.
     """
+    _require_encoder(plan.codec)
     # Errors carry the encoder's own words only while FFmpeg's log is on. It is on just here: a log
     # line needs Python's lock, and a decoder's threads must never wait for it.
-    level = av.logging.get_level()
-    av.logging.set_level(av.logging.ERROR)
+    level, skipping = av.logging.get_level(), av.logging.get_skip_repeated()
+    av.logging.set_level(av.logging.WARNING)
+    av.logging.set_skip_repeated(False)
     try:
         with av.logging.Capture(local=False) as lines:
             context = av.CodecContext.create(plan.codec, "w")
             assert isinstance(context, VideoCodecContext)
             configure(context, plan)
             context.open()
-    except av.codec.codec.UnknownCodecError as error:
-        hint = "this FFmpeg was built without it"
-        raise EncoderUnavailable(f"no encoder {plan.codec}", hint=hint) from error
+            if plan.hardware:
+                _encode_one(context, plan)
     except av.error.FFmpegError as error:
-        reason = lines[0][2].strip() if lines else error.strerror
+        reason = _reason(lines) or error.strerror
         # Hardware encoders also fail with other errors where the hardware is not there.
-        if isinstance(error, OSError) or plan.codec.endswith(_HARDWARE):
-            raise EncoderUnavailable(f"{plan.codec} does not open: {reason}") from error
+        if isinstance(error, OSError) or plan.hardware:
+            hint = "its hardware or driver is missing; --encoder h264 needs none"
+            raise EncoderUnavailable(f"{plan.codec} does not open: {reason}", hint=hint) from error
         raise EncoderRejected(f"{plan.codec} refuses: {reason}", path=out) from error
     finally:
         av.logging.set_level(level)
+        av.logging.set_skip_repeated(skipping)
+    for _, name, line in lines:
+        if name == plan.codec and line.startswith(_IGNORED):
+            raise EncoderRejected(f"{plan.codec} refuses: {_words(line)}", path=out)
+
+
+def _encode_one(context: VideoCodecContext, plan: EncodingPlan) -> None:
+    frame = av.VideoFrame(*plan.size, plan.pixel_format)
+    for plane in frame.planes:
+        plane.update(bytes(plane.buffer_size))
+    frame.pts, frame.time_base = 0, plan.time_base
+    if not [*context.encode(frame), *context.encode(None)]:
+        raise av.error.ExternalError(0, "it gives no packet")
+
+
+def _reason(lines: list[tuple[int, str, str]]) -> str | None:
+    """The encoder's own words of why it did not open."""
+    errors = [_words(line) for level, _, line in lines if level <= av.logging.ERROR]
+    settings = [line for line in errors if line.startswith("Error setting option")]
+    return next(iter(settings or errors), None)
+
+
+def _words(line: str) -> str:
+    return line.strip().rstrip(".")

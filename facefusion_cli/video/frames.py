@@ -12,8 +12,10 @@ from torch import Tensor
 
 from facefusion_cli.types import FrameBatch
 from facefusion_cli.video.encoders import EncodingPlan
+from facefusion_cli.video.gif_palette import FRAME_FORMAT, Palettes
 
-_MATRIX_BT709 = 1
+_SWS_MATRICES = {"bt709": 1, "bt601": 5, "bt2020": 9, "rgb": 1}
+"""libswscale's numbers."""
 _RANGE_LIMITED, _RANGE_FULL = 1, 2
 # libswscale's flags: bicubic, chroma from every column (its default drops each second one of RGB
 # sources), rounding that is exact.
@@ -64,8 +66,16 @@ class FrameMaker:
         self._plan = plan
         source = av.VideoFormat(plan.source_format, 16, 16)
         self._divisors = [(16 // c.width, 16 // c.height) for c in source.components]
-        self._from_rgb = source.is_rgb
         self._reformatter = VideoReformatter()
+        self._palettes: Palettes | None = None
+        self._format = plan.pixel_format
+        if av.VideoFormat(plan.pixel_format).has_palette:
+            self._format = FRAME_FORMAT
+            alpha = any(c.is_alpha for c in source.components)
+            self._palettes = Palettes(plan.size, alpha=alpha)
+        self._same = plan.source_format == self._format and (
+            source.is_rgb or plan.source_range == (plan.tags[3] or _RANGE_LIMITED)
+        )
 
     def frame(self, planes: tuple[Tensor, ...]) -> av.VideoFrame:
         """One frame; it shares the planes' memory where nothing must be converted.
@@ -86,31 +96,29 @@ class FrameMaker:
             frame = _copied(planes, plan.source_format)
         else:
             frame = av.VideoFrame.from_dlpack(planes, format=plan.source_format)
-        if plan.source_format == plan.pixel_format:
-            return frame
-        return self._convert(frame)
+        if not self._same:
+            frame = self._convert(frame)
+        if self._palettes is not None:
+            return self._palettes.apply(frame)
+        # Some encoders (ProRes) write the tags of their frames, not those they were opened with.
+        frame.colorspace, frame.color_primaries = plan.tags[0], plan.tags[1]
+        frame.color_trc, frame.color_range = plan.tags[2], plan.tags[3]
+        return frame
 
     def _convert(self, frame: av.VideoFrame) -> av.VideoFrame:
         plan = self._plan
-        if not self._from_rgb:
-            # The same range on both sides: only subsampling and depth change.
-            span = plan.tags[3] or _RANGE_LIMITED
-            return self._reformatter.reformat(
-                frame,
-                format=plan.pixel_format,
-                src_color_range=span,
-                dst_color_range=span,
-                interpolation=_SWSCALE,
-                threads=1,
-            )
-        if av.VideoFormat(plan.pixel_format).is_rgb:
-            return self._reformatter.reformat(frame, format=plan.pixel_format, threads=1)
+        from_rgb, to_rgb = frame.format.is_rgb, av.VideoFormat(self._format).is_rgb
+        if from_rgb and to_rgb:
+            return self._reformatter.reformat(frame, format=self._format, threads=1)
+        # From YUV to YUV the matrix stays what it is: only range, subsampling and depth change.
+        source, target = _SWS_MATRICES[plan.source_matrix], _SWS_MATRICES["bt709"]
         return self._reformatter.reformat(
             frame,
-            format=plan.pixel_format,
-            dst_colorspace=_MATRIX_BT709,
-            src_color_range=_RANGE_FULL,
-            dst_color_range=_RANGE_LIMITED,
+            format=self._format,
+            src_colorspace=None if from_rgb else source,
+            dst_colorspace=target if from_rgb else source,
+            src_color_range=_RANGE_FULL if from_rgb else plan.source_range,
+            dst_color_range=_RANGE_FULL if to_rgb else plan.tags[3] or _RANGE_LIMITED,
             interpolation=_SWSCALE,
             threads=1,
         )

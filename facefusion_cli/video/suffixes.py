@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-CONTAINERS = {".mp4": "mp4", ".mov": "mov", ".mkv": "matroska"}
+CONTAINERS = {
+    ".mp4": "mp4",
+    ".mov": "mov",
+    ".mkv": "matroska",
+    ".webm": "webm",
+    ".gif": "gif",
+}
 """Video suffix to FFmpeg's name of the container."""
 
 IMAGES = {".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".webp": "WEBP"}

@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import av
 from av.container import OutputContainer
@@ -17,7 +17,7 @@ from av.error import FFmpegError
 from facefusion_cli.config import Config
 from facefusion_cli.errors import EmptyVideo, EncodeError, FfxError
 from facefusion_cli.report import Report
-from facefusion_cli.types import NO_EDIT, Edit, FrameBatch, VideoInfo
+from facefusion_cli.types import NO_EDIT, Edit, FrameBatch, VideoInfo, Window
 from facefusion_cli.video.atomic import as_output_error, atomic_output
 from facefusion_cli.video.encode_thread import ClipEncoder
 from facefusion_cli.video.encoders import EncodingPlan, plan_encoding, try_encoder
@@ -31,6 +31,8 @@ _MUXER_OPTIONS = {
     "mp4": {"movflags": "+faststart", "movie_timescale": "90000"},
     "mov": {"movflags": "+faststart", "movie_timescale": "90000"},
     "matroska": {},
+    "webm": {},
+    "gif": {"loop": "0"},
 }
 _SLACK = Fraction(1, 100)
 
@@ -59,10 +61,11 @@ class ClipWriter:
     def __init__(
         self, out: Path, info: VideoInfo, config: Config, report: Report, edit: Edit = NO_EDIT
     ) -> None:
-        self._edit = edit
         self._out, self._info, self._config, self._report = out, info, config, report
-        self._container = self._plan("alpha" in info.hazards).container
-        try_encoder(self._plan("alpha" in info.hazards), out)
+        self._edit = edit
+        plan = self._plan("alpha" in info.hazards)
+        self._container = plan.container
+        try_encoder(plan, out)
         self._queue: queue.Queue[HostBatch | None] = queue.Queue(config.runtime.queue)
         self._thread = threading.Thread(target=self._run, name="ffx-writer", daemon=True)
         self._stop = threading.Event()
@@ -81,12 +84,14 @@ class ClipWriter:
             self._partial = cleanup.enter_context(
                 atomic_output(self._out, overwrite=output.overwrite)
             )
-            audio = output.audio
-            copier = StreamCopier(self._info.path, self._container, self._report, audio=audio)
-            cleanup.callback(copier.close)
+            copier = self._copier()
+            if copier is not None:
+                cleanup.callback(copier.close)
             sink = self._open()
             cleanup.callback(self._drop, sink)
-            self._encoder = ClipEncoder(sink, copier, self._plan, self._report, self._stop)
+            self._encoder = ClipEncoder(
+                sink, self._plan, self._report, self._stop, copier=copier, edit=self._edit
+            )
             cleanup.callback(self._halt)
             self._thread.start()
             self._cleanup = cleanup.pop_all()
@@ -129,14 +134,28 @@ class ClipWriter:
         self._cleanup.__exit__(kind, error, trace)
 
     def _plan(self, alpha: bool) -> EncodingPlan:
-        return plan_encoding(self._out, self._info, self._config.output, alpha=alpha)
+        output, rate = self._config.output, self._edit.rate
+        return plan_encoding(self._out, self._info, output, alpha=alpha, rate=rate)
+
+    def _copier(self) -> StreamCopier | None:
+        """What carries the clip's other streams; a clip made of images has none."""
+        output, images = self._config.output, self._info.images
+        if images and not output.audio_file:
+            return None
+        more: dict[str, Any] = {}
+        if self._edit.window != Window():
+            more["window"] = self._edit.window
+        if output.audio_file:
+            more["audio_file"] = Path(output.audio_file)
+        source = images[0] if images else self._info.path
+        return StreamCopier(source, self._container, self._report, audio=output.audio, **more)
 
     def _open(self) -> OutputContainer:
         options = _MUXER_OPTIONS[self._container]
         try:
-            return av.open(
-                str(self._partial), "w", self._container, container_options=dict(options)
-            )
+            # Absolute: FFmpeg would take what stands before a colon for a protocol.
+            path = str(self._partial.absolute())
+            return av.open(path, "w", self._container, container_options=dict(options))
         except FFmpegError as error:
             raise _as_write_error(error, self._out) from error
 
@@ -200,7 +219,7 @@ class ClipWriter:
         """
         encoder = self._encoder
         try:
-            with av.open(str(self._partial)) as file:
+            with av.open(str(self._partial.absolute())) as file:
                 video, sound = file.streams.video[0], len(file.streams.audio)
                 times = [p.pts for p in file.demux(video) if p.size and p.pts is not None]
                 assert video.time_base is not None

@@ -28,8 +28,9 @@ from facefusion_cli.errors import (
 )
 from facefusion_cli.report import Report
 from facefusion_cli.types import ColorSpec, FrameBatch, VideoInfo
-from facefusion_cli.video import encode_thread, encoders
-from facefusion_cli.video.encoders import output_time_base, plan_encoding, planar_format
+from facefusion_cli.video import encode_thread, encoder_table
+from facefusion_cli.video.encoder_table import EncoderSpec, planar_format
+from facefusion_cli.video.encoders import output_time_base, plan_encoding
 from facefusion_cli.video.writer import ClipWriter
 from tests.clips import make_clip, planes
 from tests.video.test_atomic import mounted
@@ -356,10 +357,10 @@ def test_an_encoder_says_why_it_refuses(tmp_path: Path, source: Path) -> None:
 
 
 def test_a_missing_encoder(tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = encoders.ENCODERS["h264"]
+    spec = encoder_table.ENCODERS["h264"]
     for codec, reason in (("nosuch", "no encoder nosuch"), ("h264_nvenc", "does not open")):
-        absent = type(spec)(codec, spec.containers, spec.pixel_format, lambda _: {}, even=True)
-        monkeypatch.setitem(encoders.ENCODERS, "h264", absent)
+        absent = EncoderSpec(codec, spec.containers, spec.pixel_format)
+        monkeypatch.setitem(encoder_table.ENCODERS, "h264", absent)
         with pytest.raises(EncoderUnavailable, match=reason):
             ClipWriter(tmp_path / "out.mp4", info_of(source), config(), Report())
 
