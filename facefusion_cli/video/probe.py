@@ -40,6 +40,7 @@ from facefusion_cli.video.container import (
     video_stream,
 )
 from facefusion_cli.video.input_file import check_input
+from facefusion_cli.video.light import light_of
 from facefusion_cli.video.pixel_formats import MATRICES, CarriedFormat, carried_format
 
 _FULL, _PQ, _HLG = 2, 16, 18
@@ -305,6 +306,7 @@ def _describe(
         subtitles=tuple(s.index for s in container.streams if s.type == "subtitle"),
         chapters=len(container.chapters()),
         tags=dict(container.metadata),
+        light=light_of(first),
     )
 
 

@@ -20,7 +20,8 @@ from facefusion_cli.report import Report
 from facefusion_cli.types import NO_EDIT, Edit, FrameBatch, VideoInfo, Window
 from facefusion_cli.video.atomic import as_output_error, atomic_output
 from facefusion_cli.video.encode_thread import ClipEncoder
-from facefusion_cli.video.encoders import EncodingPlan, plan_encoding, try_encoder
+from facefusion_cli.video.encoder_trial import try_encoder
+from facefusion_cli.video.encoders import EncodingPlan, plan_encoding
 from facefusion_cli.video.frames import HostBatch, download
 from facefusion_cli.video.remux import StreamCopier
 
