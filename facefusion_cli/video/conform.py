@@ -109,7 +109,7 @@ def _without_j(frame: VideoFrame) -> VideoFrame:
     """
     plain = VideoFrame(frame.width, frame.height, frame.format.name.replace("yuvj", "yuv"))
     for source, target in zip(frame.planes, plain.planes, strict=True):
-        rows = np.frombuffer(source, np.uint8).reshape(-1, source.line_size)
-        into = np.frombuffer(target, np.uint8).reshape(-1, target.line_size)
+        rows = np.frombuffer(memoryview(source), np.uint8).reshape(-1, source.line_size)
+        into = np.frombuffer(memoryview(target), np.uint8).reshape(-1, target.line_size)
         into[: source.height, : source.width] = rows[: source.height, : source.width]
     return plain

@@ -24,6 +24,7 @@ from facefusion_cli.video.completeness import CountedReader
 from facefusion_cli.video.conform import Conformer
 from facefusion_cli.video.deinterlace import Deinterlacer
 from facefusion_cli.video.frame_decoder import FrameDecoder
+from facefusion_cli.video.frame_times import frame_time
 from facefusion_cli.video.pixel_formats import CarriedFormat, carried_format
 
 Samples = npt.NDArray[Any]
@@ -125,17 +126,12 @@ class PyavReader(CountedReader):
         last: Fraction | None = None
         with reading(self.info.path):
             for frame in self._progressive():
-                last = when = self._time(frame, last)
+                last = when = frame_time(frame, last, self.info)
                 if end is not None and when >= end:
                     self._tally.reached_end = True
                     return
                 if start is None or when >= start:
                     yield when, self._conformer.conform(frame, self._tally.frames)
-
-    def _time(self, frame: VideoFrame, last: Fraction | None) -> Fraction:
-        if frame.pts is not None and frame.time_base is not None:
-            return frame.pts * frame.time_base
-        return self.info.start if last is None else last + 1 / self.info.frame_rate
 
     def _progressive(self) -> Iterator[VideoFrame]:
         for frame in self._decoder.frames():
