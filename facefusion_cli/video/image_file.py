@@ -12,52 +12,41 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 import numpy.typing as npt
 import torch
-from PIL import Image, ImageCms, ImageOps, JpegImagePlugin
-from PIL.ExifTags import Base
+from PIL import Image, ImageOps
 
 from facefusion_cli.config import OutputConfig
 from facefusion_cli.errors import (
     EncodeError,
-    EncoderRejected,
     FfxError,
     IncompatibleContainer,
     UnsupportedVideo,
 )
 from facefusion_cli.report import log
-from facefusion_cli.types import ColorSpec, FrameBatch, PlaneLayout
+from facefusion_cli.types import FrameBatch, PlaneLayout
 from facefusion_cli.video.atomic import atomic_output, output_errors
 from facefusion_cli.video.image_kinds import image_bytes, image_kind, is_image, reading_image
-from facefusion_cli.video.image_metadata import (
-    PNG_SIGNATURE,
-    png_chunks,
-    read_metadata,
-    with_chunks,
+from facefusion_cli.video.image_metadata import read_metadata, with_chunks
+from facefusion_cli.video.image_pixels import (
+    IMAGE_COLOR,
+    Pixels,
+    encode_image,
+    encode_png,
+    jpeg_arguments,
+    orientation,
+    pixels_of,
+    refuse_animation,
+    refuse_unreadable,
+    to_srgb,
 )
 from facefusion_cli.video.suffixes import CONTAINERS, IMAGES
 
 __all__ = ["ImageTarget", "is_image", "load_photo"]
 
-Pixels = npt.NDArray[np.uint8] | npt.NDArray[np.uint16]
-
-IMAGE_COLOR = ColorSpec(matrix="rgb", range="full")
-"""Planes of an image are G, B, R; what the numbers mean is the file's ICC profile's matter."""
-
 _LUMA = np.array([0.299, 0.587, 0.114])
 _CONVERT = "convert it to PNG or JPEG first"
-_TURNS = {
-    2: (0, True),
-    3: (2, False),
-    4: (2, True),
-    5: (3, True),
-    6: (3, False),
-    7: (1, True),
-    8: (1, False),
-}
-"""EXIF orientation to quarter turns counter-clockwise and whether it is mirrored after them."""
 
 
 def load_photo(path: Path) -> npt.NDArray[np.uint8]:
@@ -92,7 +81,7 @@ def load_photo(path: Path) -> npt.NDArray[np.uint8]:
             image = Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba)
             image = image.convert("RGB")
         if icc:
-            image = _to_srgb(image, icc, path)
+            image = _in_srgb(image, icc, path)
         return np.array(image.convert("RGB"))
 
 
@@ -122,23 +111,17 @@ class ImageTarget:
                 raise UnsupportedVideo(what, path=path, hint=_CONVERT)
             image = Image.open(io.BytesIO(data))
             if kind is None:
+                refuse_animation(image, path)
                 what = f"{image.format} images cannot be a target"
                 raise UnsupportedVideo(what, path=path, hint=_CONVERT)
-            # A JPEG with further pictures (depth, gain map, preview) is a photo all the same.
-            if kind != "JPEG" and getattr(image, "is_animated", False):
-                hint = "make it a clip or single images first"
-                raise UnsupportedVideo(f"this {kind} is an animation", path=path, hint=hint)
-            if image.mode == "CMYK":
-                hint = "convert it to RGB first"
-                raise UnsupportedVideo("this image is CMYK", path=path, hint=hint)
-            orientation = image.getexif().get(Base.Orientation, 1)
+            refuse_unreadable(image, kind, path)
+            turn = orientation(image)  # reading the metadata resets it
             self._metadata = read_metadata(image, data)
-            self._jpeg = _jpeg_arguments(image) if kind == "JPEG" else {"subsampling": "4:4:4"}
-            pixels: Pixels = _deep_png(data) if _is_deep(data) else _pixels(image)
+            self._jpeg = jpeg_arguments(image) if kind == "JPEG" else {"subsampling": "4:4:4"}
+            self._pixels = pixels_of(image, data, turn)
         self.kind = kind
         """JPEG, PNG or WEBP."""
         self._lossless = kind == "PNG" or _is_lossless_webp(data)
-        self._pixels = _upright(pixels, orientation)
 
     @property
     def bits(self) -> int:
@@ -215,78 +198,22 @@ class ImageTarget:
     def _encoded(self, pixels: Pixels, kind: str, quality: int, out: Path) -> bytes:
         """The file's bytes for [H,W,C] pixels: grey, grey + alpha, RGB or RGBA."""
         if pixels.itemsize == 2:
-            order = [2, 1, 0, 3][: pixels.shape[2]] if pixels.shape[2] > 2 else [0]
-            done, png = cv2.imencode(".png", np.ascontiguousarray(pixels[:, :, order]))
-            if not done:
-                raise EncoderRejected("the PNG encoder refuses the image", path=out)
-            return with_chunks(png.tobytes(), self._metadata.png_chunks())
-        buffer = io.BytesIO()
-        image = Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
+            return encode_png(pixels, self._metadata.png_chunks(), out)
         arguments: dict[str, Any] = {} if kind == "PNG" else self._metadata.save_arguments(kind)
         if kind == "JPEG":
             arguments |= {"quality": quality, **self._jpeg}
         elif kind == "WEBP":
             arguments |= {"quality": quality, "lossless": self._lossless, "exact": self._lossless}
-        try:
-            image.save(buffer, kind, **arguments)
-        except (OSError, ValueError) as error:
-            raise EncoderRejected(f"the {kind} encoder refuses: {error}", path=out) from error
-        if kind == "PNG":
-            return with_chunks(buffer.getvalue(), self._metadata.png_chunks())
-        return buffer.getvalue()
+        data = encode_image(pixels, kind, arguments, out)
+        return with_chunks(data, self._metadata.png_chunks()) if kind == "PNG" else data
 
 
-def _to_srgb(image: Image.Image, icc: bytes, path: Path) -> Image.Image:
-    srgb = ImageCms.createProfile("sRGB")
-    try:
-        profile = ImageCms.ImageCmsProfile(io.BytesIO(icc))
-        converted = ImageCms.profileToProfile(image, profile, srgb, outputMode="RGB")
-    except (ImageCms.PyCMSError, OSError, ValueError) as error:
-        log.warning("the ICC profile cannot be used (%s), sRGB is assumed: %s", error, path)
+def _in_srgb(image: Image.Image, icc: bytes, path: Path) -> Image.Image:
+    converted = to_srgb(image, icc)
+    if converted is None:
+        log.warning("the ICC profile cannot be used, sRGB is assumed: %s", path)
         return image
-    assert converted is not None
     return converted
-
-
-def _pixels(image: Image.Image) -> npt.NDArray[np.uint8]:
-    """[H,W,C] of an 8-bit image: grey, grey + alpha, RGB or RGBA."""
-    image.load()
-    grey = image.mode in {"1", "L", "LA"}
-    alpha = image.has_transparency_data
-    mode = ("LA" if alpha else "L") if grey else ("RGBA" if alpha else "RGB")
-    pixels = np.asarray(image.convert(mode))
-    return pixels[:, :, None] if pixels.ndim == 2 else pixels
-
-
-def _upright(pixels: Pixels, orientation: int) -> Pixels:
-    turns, mirrored = _TURNS.get(orientation, (0, False))
-    turned: Any = np.rot90(pixels, turns)
-    upright: Pixels = np.ascontiguousarray(turned[:, ::-1] if mirrored else turned)
-    return upright
-
-
-def _is_deep(data: bytes) -> bool:
-    """Whether this is a PNG with 16 bits a sample."""
-    chunks = png_chunks(data) if data.startswith(PNG_SIGNATURE) else []
-    return bool(chunks) and chunks[0][0] == b"IHDR" and chunks[0][1][8] == 16
-
-
-def _deep_png(data: bytes) -> npt.NDArray[np.uint16]:
-    """[H,W,C] of a PNG with 16 bits a sample, which Pillow would cut to 8."""
-    pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
-    if pixels is None or pixels.dtype != np.uint16:
-        raise ValueError("its pixels cannot be decoded")
-    deep = pixels.astype(np.uint16, copy=False).reshape(*pixels.shape[:2], -1)
-    return deep[:, :, [2, 1, 0, 3][: deep.shape[2]]] if deep.shape[2] > 2 else deep
-
-
-def _jpeg_arguments(image: Image.Image) -> dict[str, Any]:
-    """How the JPEG was made, as far as it can be kept."""
-    sampling = JpegImagePlugin.get_sampling(image)
-    return {
-        "subsampling": sampling if sampling >= 0 else "4:4:4",
-        "progressive": "progressive" in image.info,
-    }
 
 
 def _is_lossless_webp(data: bytes) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from PIL import Image, UnidentifiedImageError
 
@@ -16,29 +18,31 @@ from facefusion_cli.errors import (
     NotAVideo,
     UnsupportedVideo,
 )
+from facefusion_cli.video.image_metadata import PNG_SIGNATURE
 from facefusion_cli.video.input_file import check_input
 
 _HEIF_BRANDS = {b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1", b"avif"}
 _HEAD = 32
+_CHUNKS_BEFORE_PIXELS = 200
 
 
 def image_kind(path: Path) -> str | None:
     """What an image file is by its first bytes, whatever its name.
 
     Returns:
-        JPEG, PNG, WEBP, HEIF (AVIF too), TIFF or BMP; None for anything else, a GIF included (it
-        is read as a clip), and for what cannot be read.
+        JPEG, PNG, WEBP, HEIF (AVIF too), TIFF or BMP; None for anything else, GIF and animated PNG
+        included (they are read as clips), and for what cannot be read.
     """
     try:
         check_input(path, "an image")
         with path.open("rb") as file:
             head = file.read(_HEAD)
+            if head.startswith(PNG_SIGNATURE):
+                return None if _moves(file) else "PNG"
     except (OSError, InputError):
         return None
     if head.startswith(b"\xff\xd8\xff"):
         return "JPEG"
-    if head.startswith(b"\x89PNG\r\n\x1a\n"):
-        return "PNG"
     if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
         return "WEBP"
     if head[4:8] == b"ftyp" and head[8:12] in _HEIF_BRANDS:
@@ -46,6 +50,19 @@ def image_kind(path: Path) -> str | None:
     if head[:4] in {b"II*\0", b"MM\0*"}:
         return "TIFF"
     return "BMP" if head[:2] == b"BM" and head[6:10] == bytes(4) else None
+
+
+def _moves(png: BinaryIO) -> bool:
+    """Whether a PNG is an animation of more than one picture: a chunk before the first says so."""
+    png.seek(len(PNG_SIGNATURE))
+    for _ in range(_CHUNKS_BEFORE_PIXELS):
+        head = png.read(8)
+        if len(head) < 8 or head[4:] == b"IDAT":
+            return False
+        if head[4:] == b"acTL":
+            return int.from_bytes(png.read(4), "big") > 1
+        png.seek(int.from_bytes(head[:4], "big") + 4, os.SEEK_CUR)
+    return False
 
 
 def is_image(path: Path) -> bool:

@@ -13,3 +13,6 @@ CONTAINERS = {
 
 IMAGES = {".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".webp": "WEBP"}
 """Image suffix to Pillow's name of the format."""
+
+PICTURES = {*IMAGES, ".tif", ".tiff", ".bmp", ".heic", ".heif", ".avif"}
+"""Suffixes by which a file in a folder of images is meant to be one, be it readable or not."""

@@ -348,8 +348,8 @@ def test_animations_are_refused(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "in.bin"
     pictures = [Image.fromarray(picture()), Image.fromarray(picture()[::-1])]
     pictures[0].save(path, kind, save_all=True, append_images=pictures[1:])
-    assert is_image(path) == (kind != "GIF"), "a GIF is read as a clip"
-    with pytest.raises(UnsupportedVideo):
+    assert is_image(path) == (kind == "WEBP"), "the others are read as clips"
+    with pytest.raises(UnsupportedVideo, match=f"this {kind} is an animation"):
         ImageTarget(path)
     assert load_photo(path).shape == (24, 40, 3)
 
