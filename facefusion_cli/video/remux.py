@@ -1,4 +1,4 @@
-"""What the output takes over from the clip unseen: sound, text subtitles, chapters, tags.
+"""What the output takes over from the clip unseen: sound, subtitles, chapters, tags, fonts.
 
 A table decides for every stream whether it is copied, transcoded or dropped; each drop and each
 transcode is a warning. Packets are read from a second opening of the clip, only as far as the
@@ -7,323 +7,432 @@ video has come.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Generator, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 
 import av
 from av.audio.stream import AudioStream
-from av.container import InputContainer, OutputContainer
-from av.stream import Discard, Disposition, Stream
+from av.container import OutputContainer
+from av.error import InvalidDataError
+from av.stream import AttachmentStream, Discard, Disposition, Stream
+from av.subtitles.stream import SubtitleStream
 
+from facefusion_cli.errors import InputError
 from facefusion_cli.report import Report
-from facefusion_cli.video.av_errors import PACKET_ERRORS, reading
+from facefusion_cli.types import WHOLE, Window
+from facefusion_cli.video.input_file import check_input
+from facefusion_cli.video.sound import SoundEncoder, layout_of
+from facefusion_cli.video.stream_source import Item, StreamSource, Track, is_cover
+from facefusion_cli.video.stream_table import CHAPTERS, DISPOSITIONS, Fate, fate
+from facefusion_cli.video.stream_tags import (
+    TIMECODE,
+    kept_timecode,
+    moved_chapters,
+    own_tags,
+    stream_tags,
+)
+from facefusion_cli.video.subtitles import TextConverter
 
-AUDIO_COPY = {
-    "mp4": {"aac", "mp3", "mp2", "ac3", "eac3", "alac", "opus", "vorbis", "flac"},
-    "mov": {"aac", "mp3", "mp2", "ac3", "eac3", "alac", "pcm_alaw", "pcm_mulaw", "pcm_u8"}
-    | {f"pcm_{kind}{end}" for kind in ("s16", "s24", "s32", "f32", "f64") for end in ("le", "be")},
-    "matroska": {"aac", "mp3", "mp2", "ac3", "eac3", "alac", "opus", "vorbis", "flac", "dts"}
-    | {"truehd", "tta", "wavpack", "pcm_u8", "pcm_s16be", "pcm_s24be", "pcm_s32be"}
-    | {"pcm_s16le", "pcm_s24le", "pcm_s32le", "pcm_f32le", "pcm_f64le"},
-}
-"""Container to the codecs whose packets it takes as they are. MP4 takes PCM by its standard, yet
-FFmpeg refuses most of it when the first packet comes, and few players read it."""
-
-SUBTITLE_COPY = {
-    "mp4": {"mov_text"},
-    "mov": {"mov_text"},
-    "matroska": {"subrip", "ass", "ssa", "webvtt", "text", "dvd_subtitle", "hdmv_pgs_subtitle"},
-}
-"""Container to the subtitle codecs copied into it."""
-
-PREROLL = Fraction(1, 10)
-"""Seconds of packets before an edit list's cut that are kept where the container can hide them:
-decoders need one or two of them for their first samples."""
-
-_HIDES_PREROLL = {"mp4", "mov"}
 _FLICKS = Fraction(1, 705_600_000)
 """A tick in which all usual sample and frame rates are whole."""
-_TECHNICAL_TAGS = {
-    "major_brand",
-    "minor_version",
-    "compatible_brands",
-    "encoder",
-    "duration",
-    "software",
-    "handler_name",
-    "vendor_id",
-    "timecode",
-    "bps",
-    "number_of_frames",
-    "number_of_bytes",
-    "_statistics_tags",
-    "_statistics_writing_app",
-    "_statistics_writing_date_utc",
-}
-"""Tags that describe the file or its streams as they were; Matroska adds a language to some."""
-_AAC_RATES = (96000, 88200, 64000, 48000, 44100, 32000, 24000, 22050, 16000, 12000, 11025, 8000)
-_AAC_LAYOUTS = {1: "mono", 2: "stereo", 3: "3.0", 4: "4.0", 5: "5.0", 6: "5.1", 8: "7.1"}
-_AAC_BITS_PER_CHANNEL = 96_000
-_MAX_PEEK = 2000
-_SEAM = Fraction(1, 50)
+_SHORTER = Fraction(1, 20)
+"""Seconds by which a sound may end before the picture without a word."""
+_HIDES_PREROLL = {"mp4", "mov"}
 
 
 @dataclass(slots=True)
-class _Track:
-    """A stream of the clip and what becomes of it."""
+class _Carried:
+    """A track in the output."""
 
-    source: Stream
-    kind: str
-    """audio or subtitle; kept because a closed file's streams may not be asked."""
-    start: Fraction | None = None
-    """Seconds of the first sample heard or text shown."""
-    sink: Stream | None = None
-    transcode: bool = False
-    preroll: deque[av.Packet[Stream]] | None = field(default_factory=deque)
-    """Packets before the cut that wait for the first one behind it; None once that has come."""
-    resampler: av.AudioResampler | None = None
-    next_sample: int | None = None
-    last_dts: int | None = None
-    next_dts: int = 0
+    track: Track
+    stream: Stream
+    encoder: SoundEncoder | None = None
+    converter: TextConverter | None = None
+
+
+@dataclass(slots=True)
+class _Feed:
+    """A file that packets come from, and where it lies in the output."""
+
+    source: StreamSource
+    shift: Fraction = Fraction(0)
+    """Seconds subtracted from its times."""
+    carried: dict[int, _Carried] = field(default_factory=dict)
+    end: Fraction = Fraction(0)
+    """Seconds in the output at which its sound ends so far."""
+    damaged: int = 0
 
 
 class StreamCopier:
-    """Carries a clip's other streams into an output.
+    """Carries a clip's other streams, or another file's sound, into an output.
 
     The order of calls is: make it, look at start, add_to() the output before its header is
     written, then copy_until() with growing times and at last without one. close() always.
 
+    A window is exact for what is transcoded, for texts and chapters, and in MP4 and MOV, whose edit
+    lists hide what a packet holds before the cut. Matroska and WebM can only begin with a whole
+    packet: what is heard may begin up to one packet (21 ms of AAC) after the cut, in its right
+    place. Copied sound ends with the packet that holds the window's end.
+
     Args:
-        source: The clip.
+        source: The clip; None when there is none (a folder of images).
         container: FFmpeg's name of the output's container.
         report: Told what is transcoded or dropped.
         audio: Whether sound is wanted at all.
+        audio_file: A file whose sound takes the place of the clip's; it begins with the output.
+        window: The part of the clip that the output shows.
+
+    Raises:
+        InputError, DecodeError: A file cannot be read, or audio_file has no sound.
     """
 
-    def __init__(self, source: Path, container: str, report: Report, *, audio: bool = True) -> None:
-        self._path, self._container, self._report = source, container, report
-        with reading(source):
-            self._input: InputContainer = av.open(source.resolve(), metadata_errors="replace")
-        try:
-            self._tracks = {t.source.index: t for t in self._choose(audio)}
-            for stream in self._input.streams:
-                if stream.index not in self._tracks:
-                    stream.discard = Discard.all
-            self._packets = self._read()
-            self._ahead: deque[av.Packet[Stream]] = deque()
-            self._find_starts()
-        except BaseException:
-            self._input.close()
-            raise
-        self._shift = Fraction(0)
+    def __init__(
+        self,
+        source: Path | None,
+        container: str,
+        report: Report,
+        *,
+        audio: bool = True,
+        audio_file: Path | None = None,
+        window: Window = WHOLE,
+    ) -> None:
+        self._container, self._report, self._window = container, report, window
         self._sink: OutputContainer | None = None
+        self._lost: Counter[str] = Counter()
+        self._attachments: list[AttachmentStream] = []
+        self._timecode: str | None = None
+        self._clip = self._sound = None
+        self._audio_file = audio_file if audio else None
+        try:
+            if source is not None:
+                self._clip = _Feed(StreamSource(source, container, window))
+                wanted = audio and audio_file is None
+                self._clip.source.keep(list(self._choose(self._clip.source, wanted)))
+            if self._audio_file is not None:
+                self._sound = self._open_sound(self._audio_file)
+        except BaseException:
+            self.close()
+            raise
+        self._say_lost()
 
     def close(self) -> None:
-        """Closes the clip."""
-        self._packets.close()
-        self._input.close()
+        """Closes the files."""
+        for feed in self._feeds:
+            feed.source.close()
 
     @property
     def start(self) -> Fraction | None:
-        """Seconds at which the earliest sound begins on the clip's clock; None without sound."""
-        starts = [t.start for t in self._tracks.values() if t.kind == "audio"]
-        return min((s for s in starts if s is not None), default=None)
+        """Seconds on the clip's clock at which its earliest sound begins, not before the window.
+
+        None without sound, and where another file's takes its place.
+        """
+        return None if self._clip is None else self._clip.source.start
 
     @property
     def audio_streams(self) -> int:
         """How many audio streams the output gets."""
-        return sum(t.kind == "audio" for t in self._tracks.values())
+        tracks = (t for feed in self._feeds for t in feed.source.tracks.values())
+        return sum(t.kind == "audio" for t in tracks)
 
     @property
     def tags(self) -> dict[str, str]:
         """The clip's own tags, without those that describe the file they stand in."""
-        return _own_tags(self._input.metadata)
+        if self._clip is None or self._container == "gif":
+            return {}
+        return own_tags(self._clip.source.file.metadata)
 
     @property
     def video_tags(self) -> dict[str, str]:
-        """The tags of the clip's video stream: its language and title."""
-        stream = next((s for s in self._input.streams.video if not _is_cover(s)), None)
-        return {} if stream is None else _own_tags(stream.metadata)
+        """The tags of the clip's video stream: its language, title and start timecode."""
+        if self._clip is None or self._container == "gif":
+            return {}
+        videos = self._clip.source.file.streams.video
+        stream = next((s for s in videos if not is_cover(s)), None)
+        tags = {} if stream is None else stream_tags(stream.metadata, self._container)[0]
+        return tags if self._timecode is None else tags | {TIMECODE: self._timecode}
 
     def add_to(self, sink: OutputContainer, shift: Fraction) -> None:
         """Adds streams, chapters and tags to an output whose header is not yet written.
 
         Args:
             sink: The output, its video stream added already.
-            shift: Seconds subtracted from every time.
+            shift: Seconds on the clip's clock at which the output begins.
         """
-        self._sink, self._shift = sink, shift
-        for track in self._tracks.values():
-            track.sink = self._add_stream(sink, track)
-            track.sink.metadata.update(_own_tags(track.source.metadata))
-            track.sink.disposition = Disposition(track.source.disposition)
+        self._sink = sink
+        if self._clip is not None:
+            self._clip.shift = shift
+        if self._sound is not None:
+            self._sound.shift = self._sound.source.start or Fraction(0)
+            if self._window.end is not None:
+                self._end_sound(self._window.end - shift)
+        for feed in self._feeds:
+            for index, track in feed.source.tracks.items():
+                feed.carried[index] = self._add_stream(sink, track)
+        for stream in self._attachments:
+            sink.add_stream_from_template(stream)
         sink.metadata.update(self.tags)
-        chapters = self._input.chapters()
-        for chapter in chapters:
-            base = chapter["time_base"]
-            if base is not None:
-                moved = max(round(shift / base), 0)
-                chapter["start"] = max(chapter["start"] - moved, 0)
-                chapter["end"] = max(chapter["end"] - moved, 0)
-        if chapters:
-            sink.set_chapters(chapters)
+        if self._clip is not None and self._container in CHAPTERS:
+            chapters = self._clip.source.file.chapters()
+            if moved := moved_chapters(chapters, shift, self._window):
+                sink.set_chapters(moved)  # type: ignore[arg-type]
 
-    def copy_until(self, time: Fraction | None) -> None:
-        """Writes the packets up to a time of the output in seconds, or all that are left."""
-        while self._ahead or self._more():
-            packet = self._ahead[0]
-            assert packet.dts is not None
-            if time is not None and packet.dts * packet.time_base - self._shift > time:
-                return
-            self._ahead.popleft()
-            self._carry(packet)
+    def copy_until(self, time: Fraction | None, *, end: Fraction | None = None) -> None:
+        """Writes the packets up to a time of the output in seconds, or all that are left.
+
+        Args:
+            time: Seconds of the output; None finishes.
+            end: With None: seconds at which the picture ends. Another file's sound is cut there.
+
+        Raises:
+            av.error.FFmpegError: The output cannot be written.
+        """
+        if time is None and end is not None:
+            self._end_sound(end)
+        for feed in self._feeds:
+            while (item := feed.source.peek()) is not None:
+                if time is not None and item.time - feed.shift > time:
+                    break
+                self._carry(feed, feed.source.take())
         if time is None:
-            for track in self._tracks.values():
-                if track.transcode:
-                    self._encode(track, None)
+            self._finish(end)
 
-    def _choose(self, audio: bool) -> Iterator[_Track]:
-        """The streams to carry; says what is left behind."""
-        warn = self._report.warn
-        video_seen = False
-        for stream in self._input.streams:
-            codec = _codec_name(stream)
-            what = f"{stream.type} stream {stream.index} ({codec or 'unknown'})"
-            if stream.type == "video":
-                if video_seen:
-                    kind = Disposition(stream.disposition)
-                    cover = Disposition.attached_pic in kind
-                    warn(f"dropped: {'cover picture, ' if cover else ''}{what}")
-                video_seen = video_seen or not _is_cover(stream)
-            elif stream.type == "audio":
-                if not audio:
-                    continue
-                if codec in AUDIO_COPY[self._container]:
-                    yield _Track(stream, stream.type)
-                elif codec is None:
-                    warn(f"dropped: {what}; it cannot be copied or decoded")
-                else:
-                    hint = "; .mkv and .mov keep it" if codec.startswith("pcm_") else ""
-                    warn(f"{what} becomes aac: {self._container} cannot hold it{hint}")
-                    yield _Track(stream, stream.type, transcode=True)
-            elif stream.type == "subtitle" and codec in SUBTITLE_COPY[self._container]:
-                yield _Track(stream, stream.type)
-            elif stream.type == "data" and self._input.chapters():
-                # MP4 and MOV keep chapter titles in a data stream; set_chapters carries them.
-                continue
-            else:
-                warn(f"dropped: {what}; {self._container} outputs do not take it")
+    @property
+    def _feeds(self) -> list[_Feed]:
+        return [feed for feed in (self._clip, self._sound) if feed is not None]
 
-    def _add_stream(self, sink: OutputContainer, track: _Track) -> Stream:
-        if not track.transcode:
-            return sink.add_stream_from_template(track.source)
-        assert isinstance(track.source, AudioStream)
-        source = track.source.codec_context
-        rate = min(_AAC_RATES, key=lambda r: (r < source.sample_rate, abs(r - source.sample_rate)))
-        layout = _AAC_LAYOUTS.get(source.channels, "stereo")
-        stream = sink.add_stream("aac", rate=rate, layout=layout)
-        assert isinstance(stream, AudioStream)
-        stream.bit_rate = _AAC_BITS_PER_CHANNEL * stream.codec_context.channels
-        track.resampler = av.AudioResampler("fltp", layout, rate)
-        return stream
+    def _open_sound(self, path: Path) -> _Feed:
+        """Another file's sound.
 
-    def _read(self) -> Generator[av.Packet[Stream], None, None]:
-        if not self._tracks:
-            return
-        streams = [t.source for t in self._tracks.values()]
+        Raises:
+            InputError, DecodeError: The file cannot be read, or has none.
+        """
+        check_input(path, "a file with sound")
+        feed = _Feed(StreamSource(path, self._container))
+        streams = feed.source.file.streams.audio
+        if not streams:
+            feed.source.close()
+            raise InputError("there is no sound in this file", path=path)
         try:
-            for packet in self._input.demux(streams):
-                if packet.size:
-                    yield packet
-        except av.error.FFmpegError as error:
-            self._report.warn(f"sound of the clip ends early ({error.strerror}): {self._path}")
+            feed.source.keep([t for s in streams if (t := self._track(s)) is not None])
+        except BaseException:
+            feed.source.close()
+            raise
+        return feed
 
-    def _more(self) -> bool:
-        """Reads one packet to be carried, and what must go before it; False at the end."""
-        for packet in self._packets:
-            track = self._tracks[packet.stream_index]
-            _complete(packet, track)
-            if track.transcode:
-                # The decoder drops what an edit list cuts, and needs it for what follows.
-                self._ahead.append(packet)
-            elif packet.is_discard:
-                if self._container in _HIDES_PREROLL and track.preroll is not None:
-                    track.preroll.append(packet)
-                continue
-            else:
-                earliest = _seconds(packet) - PREROLL
-                self._ahead.extend(p for p in track.preroll or () if _seconds(p) >= earliest)
-                track.preroll = None
-                self._ahead.append(packet)
-            if track.start is None and not packet.is_discard:
-                track.start = _heard(packet)
-            return True
-        return False
+    def _choose(self, source: StreamSource, audio: bool) -> Iterator[Track]:
+        """The streams to carry; notes what is left behind."""
+        video_seen = False
+        for stream in source.file.streams:
+            if stream.type == "video":
+                if video_seen or is_cover(stream):
+                    cover = "cover picture, " if is_cover(stream) else ""
+                    self._lose(stream, cover=cover)
+                video_seen = video_seen or not is_cover(stream)
+            elif stream.type == "data":
+                self._lose_data(stream)
+            elif isinstance(stream, AttachmentStream):
+                if fate(stream.type, None, self._container).action == "copy":
+                    self._attachments.append(stream)
+                else:
+                    self._lose(stream)
+            elif stream.type != "audio" or audio:
+                track = self._track(stream)
+                if track is not None:
+                    yield track
 
-    def _find_starts(self) -> None:
-        sound = [t for t in self._tracks.values() if t.kind == "audio"]
-        while any(t.start is None for t in sound) and len(self._ahead) < _MAX_PEEK:
-            if not self._more():
-                break
+    def _track(self, stream: Stream) -> Track | None:
+        """How a stream is carried; None when it is dropped. Says what it loses."""
+        codec = _codec_name(stream)
+        what = fate(stream.type, codec, self._container)
+        if what.action == "drop":
+            self._lose(stream)
+            return None
+        name = f"{stream.type} stream {stream.index}"
+        if what.action == "transcode":
+            self._report.warn(f"{name} ({codec}) becomes {_target(stream, what, self._container)}")
+        roles = Disposition(stream.disposition) & ~DISPOSITIONS[self._container][stream.type]
+        if roles:
+            names = ", ".join(r.name for r in Disposition if r & roles and r.name)
+            self._report.warn(f"{name}: {self._container} cannot say that it is {names}")
+        if lost := stream_tags(stream.metadata, self._container)[1]:
+            self._report.warn(f"{name}: dropped its tags {', '.join(lost)}")
+        return Track(stream, stream.type, what)
 
-    def _carry(self, packet: av.Packet[Stream]) -> None:
-        track = self._tracks[packet.stream_index]
-        if track.transcode:
-            self._encode(track, packet)
+    def _lose(self, stream: Stream, *, cover: str = "") -> None:
+        """Notes a stream that is dropped: one warning each, and of a GIF one for all."""
+        if self._container == "gif":
+            self._lost[stream.type] += 1
             return
-        assert track.sink is not None
+        codec = _codec_name(stream)
+        why = f"{self._container} outputs do not take it"
+        if cover or stream.type == "video":
+            why = "outputs have one picture stream"
+        elif codec is None and stream.type == "audio":
+            why = "it cannot be copied or decoded"
+        what = f"{cover}{stream.type} stream {stream.index} ({codec or 'unknown'})"
+        self._report.warn(f"dropped: {what}; {why}")
+
+    def _lose_data(self, stream: Stream) -> None:
+        # MP4 and MOV keep chapter titles in a data stream that the demuxer hides.
+        if Discard(stream.discard) == Discard.all:
+            return
+        timecode = stream.metadata.get(TIMECODE)
+        keeps = (
+            timecode is not None
+            and self._timecode is None
+            and self._container != "gif"
+            and self._window.start is None
+            and kept_timecode(timecode, self._container)
+        )
+        if not keeps:
+            self._lose(stream)
+            return
+        self._timecode = timecode
+        self._report.warn(
+            f"timecode stream {stream.index} is kept as a tag of the picture: {timecode}"
+        )
+
+    def _say_lost(self) -> None:
+        """The one warning of a GIF."""
+        if self._container != "gif" or self._clip is None:
+            return
+        file = self._clip.source.file
+        if chapters := file.chapters():
+            self._lost["chapter"] += len(chapters)
+        parts = [f"{n} {kind}{'' if n == 1 else 's'}" for kind, n in self._lost.items()]
+        if tags := own_tags(file.metadata):
+            parts.append(f"tags {', '.join(sorted(tags))}")
+        if parts:
+            self._report.warn(f"dropped: {'; '.join(parts)}: a GIF holds pictures only")
+
+    def _add_stream(self, sink: OutputContainer, track: Track) -> _Carried:
+        source, codec = track.source, track.fate.codec
+        carried: _Carried
+        if track.fate.action == "copy":
+            carried = _Carried(track, sink.add_stream_from_template(source))
+        elif isinstance(source, AudioStream):
+            assert codec is not None
+            encoder = SoundEncoder(source, codec, sink)
+            carried = _Carried(track, encoder.stream, encoder=encoder)
+        else:
+            assert isinstance(source, SubtitleStream)
+            assert codec is not None
+            converter = TextConverter(source, codec, sink)
+            carried = _Carried(track, converter.stream, converter=converter)
+        carried.stream.metadata.update(stream_tags(source.metadata, self._container)[0])
+        held = DISPOSITIONS[self._container][track.kind]
+        carried.stream.disposition = Disposition(source.disposition) & held
+        return carried
+
+    def _carry(self, feed: _Feed, item: Item) -> None:
+        packet, track = item.packet, item.track
+        assert packet.pts is not None
+        start = packet.pts * packet.time_base
+        end = start + (packet.duration or 0) * packet.time_base
+        over = feed.source.window.end
+        if over is not None and start >= over:
+            return
+        carried = feed.carried[track.source.index]
+        if track.kind == "subtitle":
+            self._carry_text(feed, carried, packet, (start, end))
+        elif carried.encoder is not None:
+            part = Window(Fraction(0), None if over is None else over - feed.shift)
+            carried.encoder.push(packet, feed.shift, part)
+            feed.end = max(feed.end, carried.encoder.end or feed.end)
+        else:
+            # An edit list hides what lies before the output's start, not what lies before a late
+            # sound; an encoder's delay is silence anyway.
+            late = track.start is not None and track.start > feed.shift
+            if item.hidden and late and not item.priming and self._container in _HIDES_PREROLL:
+                return
+            self._mux(feed, carried.stream, packet)
+            feed.end = max(feed.end, end - feed.shift)
+
+    def _carry_text(
+        self,
+        feed: _Feed,
+        carried: _Carried,
+        packet: av.Packet[Stream],
+        times: tuple[Fraction, Fraction],
+    ) -> None:
+        """A text, cut to the output's part of the clip."""
+        window, base = feed.source.window, packet.time_base
+        known = bool(packet.duration)
+        first = feed.shift if window.start is None else max(feed.shift, window.start)
+        start, end = max(times[0], first), times[1]
+        if end < first or (known and end <= start):
+            return
+        if window.end is not None and known:
+            end = min(end, window.end)
+        if carried.converter is not None:
+            until = end - feed.shift if known else None
+            carried.converter.push(packet, start - feed.shift, until)
+            return
+        if start != times[0]:
+            packet.pts = packet.dts = round(start / base)
+        if known:
+            packet.duration = max(round(end / base) - (packet.pts or 0), 1)
+        self._mux(feed, carried.stream, packet)
+
+    def _mux(self, feed: _Feed, stream: Stream, packet: av.Packet[Stream]) -> None:
+        """Writes a packet as it is, moved."""
         assert self._sink is not None
         assert packet.pts is not None
         assert packet.dts is not None
         base = packet.time_base
-        if (self._shift / base).denominator != 1:
+        if (feed.shift / base).denominator != 1:
             ratio, base = base / _FLICKS, _FLICKS
             packet.pts, packet.dts = round(packet.pts * ratio), round(packet.dts * ratio)
             packet.duration = round((packet.duration or 0) * ratio)
             packet.time_base = base
-        moved = round(self._shift / base)
+        moved = round(feed.shift / base)
         packet.dts -= moved
         packet.pts -= moved
-        packet.stream = track.sink
-        self._sink.mux(packet)
-
-    def _encode(self, track: _Track, packet: av.Packet[Stream] | None) -> None:
-        """Decodes a packet and writes what the AAC encoder makes of it; None flushes."""
-        assert isinstance(track.source, AudioStream)
-        assert isinstance(track.sink, AudioStream)
-        assert track.resampler is not None
-        assert self._sink is not None
+        packet.stream = stream
         try:
-            frames = track.source.decode(packet)
-        except PACKET_ERRORS:
-            self._report.warn(f"damaged sound was left out: {self._path}")
-            return
-        for frame in frames:
-            self._date(track, frame)
-            for piece in track.resampler.resample(frame):
-                self._sink.mux(track.sink.encode(piece))
-        if packet is None:
-            for piece in track.resampler.resample(None):
-                self._sink.mux(track.sink.encode(piece))
-            self._sink.mux(track.sink.encode(None))
+            self._sink.mux(packet)
+        except InvalidDataError:
+            # A header that cannot be read, where the container wants the packet without it.
+            feed.damaged += 1
 
-    def _date(self, track: _Track, frame: av.AudioFrame) -> None:
-        """Gives a decoded frame its time in the output, in samples.
+    def _end_sound(self, end: Fraction) -> None:
+        """Ends another file's sound at a time of the output."""
+        if self._sound is not None:
+            self._sound.source.window = Window(None, self._sound.shift + end)
 
-        Frames follow one another without seams; only a jump of more than a coarse container's
-        rounding is one.
-        """
-        rate = frame.sample_rate
-        if frame.pts is not None and frame.time_base is not None:
-            own = round((frame.pts * frame.time_base - self._shift) * rate)
-            if track.next_sample is None or abs(own - track.next_sample) > rate * _SEAM:
-                track.next_sample = own
-        frame.pts = track.next_sample or 0
-        frame.time_base = Fraction(1, rate)
-        track.next_sample = frame.pts + frame.samples
+    def _finish(self, end: Fraction | None) -> None:
+        """Writes what encoders hold back; says what was damaged or is missing."""
+        for feed in self._feeds:
+            over = feed.source.window.end
+            part = Window(Fraction(0), None if over is None else over - feed.shift)
+            for carried in feed.carried.values():
+                if carried.encoder is not None:
+                    carried.encoder.push(None, feed.shift, part)
+                    feed.end = max(feed.end, carried.encoder.end or feed.end)
+                if carried.converter is not None:
+                    carried.converter.push(None, Fraction(0), None)
+            self._say_damage(feed)
+        if self._sound is not None and end is not None and self._sound.end < end - _SHORTER:
+            missing = float(end - self._sound.end)
+            self._report.warn(
+                f"the sound ends {missing:.2f} s before the picture: {self._audio_file}"
+            )
+
+    def _say_damage(self, feed: _Feed) -> None:
+        coders = [c.encoder or c.converter for c in feed.carried.values()]
+        damaged = feed.damaged + sum(c.damaged for c in coders if c is not None)
+        path, source = feed.source.path, feed.source
+        if damaged:
+            packets = "1 packet" if damaged == 1 else f"{damaged} packets"
+            self._report.warn(f"damaged sound was left out ({packets}): {path}")
+        if source.damaged and not source.gave_up:
+            spots = "1 broken spot" if source.damaged == 1 else f"{source.damaged} broken spots"
+            self._report.warn(f"{spots} were stepped over while copying sound: {path}")
+        if source.gave_up:
+            self._report.warn(f"sound of the clip ends early, the rest cannot be read: {path}")
 
 
 def _codec_name(stream: Stream) -> str | None:
@@ -332,38 +441,15 @@ def _codec_name(stream: Stream) -> str | None:
     return None if context is None else context.codec.canonical_name
 
 
-def _own_tags(tags: Mapping[str, str]) -> dict[str, str]:
-    return {k: v for k, v in tags.items() if k.lower().split("-")[0] not in _TECHNICAL_TAGS}
-
-
-def _is_cover(stream: Stream) -> bool:
-    return Disposition.attached_pic in Disposition(stream.disposition)
-
-
-def _seconds(packet: av.Packet[Stream]) -> Fraction:
-    assert packet.pts is not None
-    return packet.pts * packet.time_base
-
-
-def _complete(packet: av.Packet[Stream], track: _Track) -> None:
-    """Gives a packet the timestamps its container left out, and makes them grow."""
-    if packet.dts is None:
-        packet.dts = packet.pts if packet.pts is not None else track.next_dts
-    if track.last_dts is not None and packet.dts <= track.last_dts:
-        packet.dts = track.last_dts + 1
-    if packet.pts is None or packet.pts < packet.dts:
-        packet.pts = packet.dts
-    track.last_dts = packet.dts
-    track.next_dts = packet.dts + (packet.duration or 0)
-
-
-def _heard(packet: av.Packet[Stream]) -> Fraction:
-    """Seconds of the first sample heard of a stream's first packet.
-
-    The encoder's delay is not heard, nor is what an edit list cuts of the packet: FFmpeg's start
-    of a stream is after both, where it knows it.
-    """
-    stream = packet.stream
-    if stream.start_time is None or stream.time_base is None:
-        return _seconds(packet)
-    return max(_seconds(packet), stream.start_time * stream.time_base)
+def _target(stream: Stream, what: Fate, container: str) -> str:
+    """What a stream is transcoded to and why, in words."""
+    codec = _codec_name(stream) or ""
+    why = f"{container} cannot hold it"
+    if not isinstance(stream, AudioStream):
+        return f"{what.codec}: {why}"
+    hint = "; .mkv and .mov keep it" if codec.startswith("pcm_") else ""
+    layout = layout_of(stream, what.codec or "")
+    channels = stream.codec_context.channels
+    if av.AudioLayout(layout).nb_channels != channels:
+        return f"{what.codec} with {layout} instead of {channels} channels: {why}{hint}"
+    return f"{what.codec}: {why}{hint}"

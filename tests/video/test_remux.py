@@ -15,6 +15,7 @@ from av.stream import Disposition
 from facefusion_cli.report import Report
 from facefusion_cli.types import VideoInfo
 from facefusion_cli.video import remux
+from facefusion_cli.video.stream_table import AUDIO_COPY
 from facefusion_cli.video.writer import ClipWriter
 from tests.clips import Clip, make_clip, packet_pts
 from tests.video.writing import (
@@ -262,11 +263,11 @@ def test_every_codec_of_the_table_is_really_taken(tmp_path: Path, container: str
     """Those that FFmpeg can encode; it would refuse only when the first packet is written."""
     encoders = {"mp3": "libmp3lame", "opus": "libopus"}
     tried = 0
-    for codec in sorted(remux.AUDIO_COPY[container]):
+    for codec in sorted(AUDIO_COPY[container]):
         encoder = encoders.get(codec, codec)
         if codec in {"dts", "truehd", "vorbis"}:
             continue
-        home = "mkv" if codec in remux.AUDIO_COPY["matroska"] - {"alac", "pcm_s16be"} else "mov"
+        home = "mkv" if codec in AUDIO_COPY["matroska"] - {"alac", "pcm_s16be"} else "mov"
         source = make_rich(tmp_path / f"{codec}.{home}", [encoder])
         suffix = {"matroska": "mkv"}.get(container, container)
         out = tmp_path / f"{codec}.out.{suffix}"
@@ -455,7 +456,7 @@ def test_sound_is_read_only_as_far_as_the_picture_has_come(
     clip = make_clip(tmp_path / "in.mp4", frames=100, audio=True)
     carried: list[Fraction] = []
     monkeypatch.setattr(
-        remux.StreamCopier, "_carry", lambda self, p: carried.append(p.dts * p.time_base)
+        remux.StreamCopier, "_carry", lambda self, feed, item: carried.append(item.time)
     )
     copier = remux.StreamCopier(clip.path, "mp4", Report())
     try:
