@@ -185,20 +185,20 @@ def atomic_output(out: Path, *, overwrite: bool, what: str = "output") -> Iterat
     try:
         # The lock tells a sweeping process of another container or host, where the process id
         # means nothing, that this partial is alive.
-        if not _lock(handle):
+        if not lock_file(handle):
             raise OutputNotWritable(f"another run is writing the same {what}", path=out)
         try:
             with output_errors(out, what):
                 os.ftruncate(handle, 0)
             yield partial
             with output_errors(out, what):
-                _sync(partial)
+                sync_file(partial)
                 _refuse_special(target, out, what)
                 if overwrite:
                     partial.replace(target)
                 else:
                     _publish_new(partial, target, out, what)
-                _sync_folder(target.parent)
+                sync_folder(target.parent)
         except BaseException:
             with suppress(FileNotFoundError, NotADirectoryError):
                 partial.unlink()
@@ -245,13 +245,13 @@ def sweep_partials(out: Path) -> list[Path]:
     removed = []
     for entry in os.scandir(out.parent):
         match = pattern.fullmatch(entry.name)
-        if match is None or _lives(int(match[1])):
+        if match is None or process_lives(int(match[1])):
             continue
         path = Path(entry.path)
         with suppress(OSError):
             handle = os.open(path, os.O_RDWR)
             try:
-                if _lock(handle):
+                if lock_file(handle):
                     path.unlink()
                     removed.append(path)
             finally:
@@ -259,7 +259,8 @@ def sweep_partials(out: Path) -> list[Path]:
     return removed
 
 
-def _lives(pid: int) -> bool:
+def process_lives(pid: int) -> bool:
+    """Whether a process of this machine (or container) has this id."""
     if pid == os.getpid():
         return True
     try:
@@ -271,7 +272,7 @@ def _lives(pid: int) -> bool:
     return True
 
 
-def _lock(handle: int) -> bool:
+def lock_file(handle: int) -> bool:
     """Whether the file is now locked by us; true as well where locks do not exist."""
     if sys.platform == "win32":
         return True
@@ -284,7 +285,8 @@ def _lock(handle: int) -> bool:
     return True
 
 
-def _sync(path: Path) -> None:
+def sync_file(path: Path) -> None:
+    """Returns when a file's bytes are on the disk."""
     handle = os.open(path, os.O_RDWR)
     try:
         os.fsync(handle)
@@ -292,7 +294,8 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Returns when a folder's entries are on the disk, where that can be asked for."""
     # Some file systems cannot sync a folder; the rename itself has happened by then.
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)

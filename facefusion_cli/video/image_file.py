@@ -35,6 +35,7 @@ from facefusion_cli.video.image_pixels import (
     encode_image,
     encode_png,
     jpeg_arguments,
+    luma,
     orientation,
     pixels_of,
     refuse_animation,
@@ -45,7 +46,6 @@ from facefusion_cli.video.suffixes import CONTAINERS, IMAGES
 
 __all__ = ["ImageTarget", "is_image", "load_photo"]
 
-_LUMA = np.array([0.299, 0.587, 0.114])
 _CONVERT = "convert it to PNG or JPEG first"
 
 
@@ -186,7 +186,7 @@ class ImageTarget:
         green, blue, red = (p[0].cpu().numpy() for p in frames.planes)
         colours = np.stack([red, green, blue], 2)
         if self._pixels.shape[2] <= 2:
-            colours = np.rint(colours @ _LUMA).astype(colours.dtype)[:, :, None]
+            colours = luma(colours)
         if frames.alpha is not None:
             colours = np.dstack([colours, frames.alpha[0].cpu().numpy()])
         data = self._encoded(colours, IMAGES[out.suffix.lower()], output.image_quality, out)

@@ -32,7 +32,8 @@ IMAGE_COLOR = ColorSpec(matrix="rgb", range="full")
 READABLE = frozenset({"JPEG", "PNG", "WEBP", "TIFF", "BMP"})
 """Kinds of image that can be a frame of a clip."""
 
-_GREY = frozenset({"1", "L", "LA", "I;16", "I;16B", "I"})
+_LUMA = np.array([0.299, 0.587, 0.114])
+GREY = frozenset({"1", "L", "LA", "I;16", "I;16B", "I"})
 """Pillow's modes of grey pictures; 16 bits have three names."""
 _TIFF_BITS = 258
 """TIFF tag BitsPerSample."""
@@ -87,7 +88,7 @@ def read_header(path: Path) -> ImageHeader:
             height=height,
             bits=16 if _is_deep(image, head) else 8,
             alpha=image.has_transparency_data,
-            grey=image.mode in _GREY,
+            grey=image.mode in GREY,
             icc=image.info.get("icc_profile"),
             pixel_aspect=1 / aspect if turned else aspect,
         )
@@ -162,7 +163,7 @@ def pixels_of(image: Image.Image, data: bytes, turn: int) -> Pixels:
     if _is_deep(image, data):
         return upright(_deep_pixels(data), turn)
     image.load()
-    grey = image.mode in _GREY
+    grey = image.mode in GREY
     alpha = image.has_transparency_data
     mode = ("LA" if alpha else "L") if grey else ("RGBA" if alpha else "RGB")
     pixels = np.asarray(image.convert(mode))
@@ -204,6 +205,12 @@ def jpeg_arguments(image: Image.Image) -> dict[str, Any]:
     }
 
 
+def luma(colours: Pixels) -> Pixels:
+    """[H,W,1] of [H,W,3]."""
+    grey: Pixels = np.rint(colours @ _LUMA).astype(colours.dtype)[:, :, None]
+    return grey
+
+
 def encode_png(pixels: Pixels, chunks: list[tuple[bytes, bytes]], out: Path) -> bytes:
     """The bytes of a PNG file, several times as fast as Pillow writes it.
 
@@ -215,9 +222,12 @@ def encode_png(pixels: Pixels, chunks: list[tuple[bytes, bytes]], out: Path) -> 
     Raises:
         EncoderRejected: The format cannot hold an image of this size.
     """
-    order = [2, 1, 0, 3][: pixels.shape[2]] if pixels.shape[2] > 2 else [0]
     try:
-        done, png = cv2.imencode(".png", np.ascontiguousarray(pixels[:, :, order]))
+        if pixels.shape[2] > 2:
+            to_bgr = cv2.COLOR_RGBA2BGRA if pixels.shape[2] == 4 else cv2.COLOR_RGB2BGR
+            done, png = cv2.imencode(".png", cv2.cvtColor(pixels, to_bgr))
+        else:
+            done, png = cv2.imencode(".png", np.ascontiguousarray(pixels[:, :, 0]))
     except cv2.error as error:
         raise EncoderRejected(f"the PNG encoder refuses: {error.err}", path=out) from error
     if not done:
