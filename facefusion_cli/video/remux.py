@@ -25,7 +25,7 @@ from facefusion_cli.report import Report
 from facefusion_cli.types import WHOLE, Window
 from facefusion_cli.video.input_file import check_input
 from facefusion_cli.video.sound import SoundEncoder, layout_of
-from facefusion_cli.video.stream_source import Item, StreamSource, Track, is_cover
+from facefusion_cli.video.stream_source import HIDES_PREROLL, Item, StreamSource, Track, is_cover
 from facefusion_cli.video.stream_table import CHAPTERS, DISPOSITIONS, Fate, fate
 from facefusion_cli.video.stream_tags import (
     TIMECODE,
@@ -40,7 +40,8 @@ _FLICKS = Fraction(1, 705_600_000)
 """A tick in which all usual sample and frame rates are whole."""
 _SHORTER = Fraction(1, 20)
 """Seconds by which a sound may end before the picture without a word."""
-_HIDES_PREROLL = {"mp4", "mov"}
+_BEFORE = Fraction(1, 200)
+"""Seconds of a packet that may lie before the start of an output that cannot hide it."""
 
 
 @dataclass(slots=True)
@@ -343,13 +344,21 @@ class StreamCopier:
             carried.encoder.push(packet, feed.shift, part)
             feed.end = max(feed.end, carried.encoder.end or feed.end)
         else:
-            # An edit list hides what lies before the output's start, not what lies before a late
-            # sound; an encoder's delay is silence anyway.
-            late = track.start is not None and track.start > feed.shift
-            if item.hidden and late and not item.priming and self._container in _HIDES_PREROLL:
+            if self._is_heard_wrongly(feed, item, start):
                 return
             self._mux(feed, carried.stream, packet)
             feed.end = max(feed.end, end - feed.shift)
+
+    def _is_heard_wrongly(self, feed: _Feed, item: Item, start: Fraction) -> bool:
+        """Whether a packet that lies before the sound's start would be heard nevertheless."""
+        track = item.track
+        if self._container in HIDES_PREROLL:
+            # An edit list hides what lies before the output's start, not what lies before a late
+            # sound; an encoder's delay is silence anyway.
+            late = track.start is not None and track.start > feed.shift
+            return item.hidden and late and not item.priming
+        # Matroska would move all streams so that this one does not begin before 0.
+        return start + track.delay - feed.shift < -_BEFORE
 
     def _carry_text(
         self,

@@ -25,7 +25,8 @@ PREROLL = Fraction(1, 10)
 """Seconds of packets before a cut that are kept where they can be hidden or are decoded anyway:
 decoders need one or two of them for their first samples, Opus 80 ms."""
 
-_HIDES_PREROLL = {"mp4", "mov"}
+HIDES_PREROLL = {"mp4", "mov"}
+"""Containers whose edit lists hide what lies before the start."""
 _HIDES_DELAY = {"matroska", "webm"}
 _MAX_PEEK = 2000
 """Packets read ahead at most to find where every sound begins."""
@@ -232,7 +233,7 @@ class StreamSource:
         waiting = item.track.waiting
         if waiting is None:
             return
-        hides = self._container in _HIDES_PREROLL
+        hides = self._container in HIDES_PREROLL
         if hides or (self._container in _HIDES_DELAY and not item.packet.is_discard):
             waiting.append(item)
         newest = _seconds(item.packet) + _length(item.packet)
