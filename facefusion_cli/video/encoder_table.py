@@ -226,7 +226,8 @@ ENCODERS = {
         Quality("crf", 20, 0, 51),
         {word: {"preset": word} for word in _X264_WORDS},
         even=chroma_cell,
-        smallest=(16, 16),
+        # The library says 16, and below 32 some sizes come out with wrong samples at times.
+        smallest=(32, 32),
         parameters="x265-params",
         own_parameters={"log-level": "error"},
         light=x265_light,

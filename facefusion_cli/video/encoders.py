@@ -42,7 +42,8 @@ _GIF_TICK = Fraction(1, 100)
 _GIF_LEAST_TICKS = 2
 """Players show a GIF's frame of one tick for ten."""
 _NARROW = 64
-"""Columns below which x265's cutree writes past the end of its memory (seen up to 48)."""
+"""Columns of pictures that x265 gets wrong by itself: its cutree writes past the end of its memory
+up to 48, and a picture exactly one coding tree unit wide comes out with wrong samples at times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,8 +343,8 @@ def _options(encoder: str, info: VideoInfo, output: OutputConfig, target: str) -
         # libvpx makes no hidden reference frames with alpha, and says so each time.
         options["auto-alt-ref"] = "0"
     parameters = dict(spec.own_parameters)
-    if encoder == "hevc" and info.width < _NARROW:
-        parameters["cutree"] = "0"
+    if encoder == "hevc" and info.width <= _NARROW:
+        parameters |= {"ctu": "16", "cutree": "0"}
     if spec.light is not None and info.light is not None:
         parameters |= spec.light(info.light)
     joined = join_parameters(parameters, users.pop(spec.parameters, ""))

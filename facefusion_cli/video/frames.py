@@ -17,9 +17,9 @@ from facefusion_cli.video.gif_palette import FRAME_FORMAT, Palettes
 _SWS_MATRICES = {"bt709": 1, "bt601": 5, "bt2020": 9, "rgb": 1}
 """libswscale's numbers."""
 _RANGE_LIMITED, _RANGE_FULL = 1, 2
-# libswscale's flags: bicubic, chroma from every column (its default drops each second one of RGB
-# sources), rounding that is exact.
-_SWSCALE = 0x4 | 0x4000 | 0x40000
+# libswscale's flags: bicubic, chroma to and from every column (its default drops each second one of
+# RGB sources, and makes RGB greenish), rounding that is exact.
+_SWSCALE = 0x4 | 0x2000 | 0x4000 | 0x40000
 
 
 @dataclass(frozen=True, slots=True)
