@@ -23,6 +23,8 @@ from facefusion_cli.video.pacing import Pacer, Shown
 from facefusion_cli.video.remux import StreamCopier
 
 _Planes = tuple[Tensor, ...]
+_X265_DELAY = 2
+"""Frames that x265 knows decoding times of only when more have come."""
 
 
 class ClipEncoder:
@@ -59,6 +61,7 @@ class ClipEncoder:
         """The file is complete and closed."""
         self._pacer: Pacer[_Planes] | None = None
         self._latest: tuple[_Planes, av.VideoFrame] | None = None
+        self._end = Fraction(0)
 
     @property
     def span(self) -> Fraction:
@@ -108,7 +111,7 @@ class ClipEncoder:
                 self._encode(None)
                 self._pacer.report(self._report)
             if self._copier is not None:
-                self._copier.copy_until(None)
+                self._copier.copy_until(None, end=self._end)
             self._sink.close()
         self.finished = True
 
@@ -155,6 +158,7 @@ class ClipEncoder:
         frame = self._latest[1]
         frame.pts, frame.time_base = shown.tick, self._time_base
         frame.duration = shown.duration
+        self._end = (shown.tick + shown.duration) * self._time_base
         self.frames += 1
         self._encode(frame)
         self._report.count("frames_out")
@@ -165,6 +169,9 @@ class ClipEncoder:
         except FFmpegError as error:
             raise EncoderRejected(f"{self._codec} gave up: {error.strerror}") from error
         for packet in packets:
+            if frame is None and self._codec == "libx265" and self.frames <= _X265_DELAY:
+                # They come in the order of display, with decoding times from uninitialised memory.
+                packet.dts = packet.pts
             self._write(packet)
 
     def _write(self, packet: Packet[VideoStream]) -> None:

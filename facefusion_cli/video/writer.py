@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import av
 from av.container import OutputContainer
@@ -17,7 +17,7 @@ from av.error import FFmpegError
 from facefusion_cli.config import Config
 from facefusion_cli.errors import EmptyVideo, EncodeError, FfxError
 from facefusion_cli.report import Report
-from facefusion_cli.types import NO_EDIT, Edit, FrameBatch, VideoInfo, Window
+from facefusion_cli.types import NO_EDIT, Edit, FrameBatch, VideoInfo
 from facefusion_cli.video.atomic import as_output_error, atomic_output
 from facefusion_cli.video.encode_thread import ClipEncoder
 from facefusion_cli.video.encoder_trial import try_encoder
@@ -140,16 +140,17 @@ class ClipWriter:
 
     def _copier(self) -> StreamCopier | None:
         """What carries the clip's other streams; a clip made of images has none."""
-        output, images = self._config.output, self._info.images
-        if images and not output.audio_file:
+        output, source = self._config.output, None if self._info.images else self._info.path
+        if source is None and not output.audio_file:
             return None
-        more: dict[str, Any] = {}
-        if self._edit.window != Window():
-            more["window"] = self._edit.window
-        if output.audio_file:
-            more["audio_file"] = Path(output.audio_file)
-        source = images[0] if images else self._info.path
-        return StreamCopier(source, self._container, self._report, audio=output.audio, **more)
+        return StreamCopier(
+            source,
+            self._container,
+            self._report,
+            audio=output.audio,
+            audio_file=Path(output.audio_file) if output.audio_file else None,
+            window=self._edit.window,
+        )
 
     def _open(self) -> OutputContainer:
         options = _MUXER_OPTIONS[self._container]
