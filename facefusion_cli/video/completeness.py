@@ -20,6 +20,8 @@ MAX_FAILURES_IN_A_ROW = 8
 
 _ALLOWED_FRAMES, _ALLOWED_SHARE = 2, Fraction(1, 100)
 _TAIL = 5
+_BETWEEN = Fraction(1, 4)
+"""Of a frame's time, what rounding may add to the whole one before a window's first frame."""
 
 
 @dataclass(slots=True)
@@ -100,7 +102,11 @@ def find_loss(info: VideoInfo, tally: Tally, window: Window = WHOLE) -> Loss:
     allowed = max(_ALLOWED_FRAMES, math.floor(total * _ALLOWED_SHARE))
     if at_end > allowed and _others_reach_end(info):
         at_end = 0
-    inside = _lost_inside(info, tally, at_end)
+    late = 0
+    if window.start is not None and "vfr" not in info.hazards:
+        # The start may lie between two frames, and a coarse clock moves each by a bit.
+        late = max(0, math.floor((tally.first - info.start) / interval - _BETWEEN))
+    inside = max(late, _lost_inside(info, tally, at_end, late))
     error: DecodeError | None = None
     if at_end > allowed and not tally.gave_up:
         error = TruncatedInput(
@@ -133,7 +139,7 @@ def _within(info: VideoInfo, window: Window) -> VideoInfo:
     return replace(info, start=begin, duration_from_header=length, frame_count_from_header=None)
 
 
-def _lost_inside(info: VideoInfo, tally: Tally, at_end: int) -> int:
+def _lost_inside(info: VideoInfo, tally: Tally, at_end: int, late: int) -> int:
     """Frames missing between the first and the last; each failed packet is one at least.
 
     Without a failure the header's count is not believed: some formats count packets that hold no
@@ -146,7 +152,7 @@ def _lost_inside(info: VideoInfo, tally: Tally, at_end: int) -> int:
     if info.frame_count_from_header is not None:
         estimates.append(info.frame_count_from_header - tally.frames - at_end)
     elif "vfr" not in info.hazards:
-        span = round((tally.last - tally.first) * info.frame_rate) + 1
+        span = round((tally.last - tally.first) * info.frame_rate) + 1 + late
         estimates.append(span - tally.frames)
     return max(estimates)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from facefusion_cli.errors import TruncatedInput
+from facefusion_cli.errors import CorruptInput, TruncatedInput
 from facefusion_cli.report import Report
 from facefusion_cli.types import WHOLE, BgrBatch, FrameBatch, Window
 from facefusion_cli.video import frame_decoder
@@ -157,11 +157,29 @@ def test_loss_is_that_of_the_window(tmp_path: Path, decoder: str) -> None:
     across = Read(cut, decoder, Window(clip.pts[there - 10], clip.pts[there + 8]))
     assert isinstance(across.loss, TruncatedInput)
     assert abs(across.reader.frames_lost - 8) <= 1
-    broken = damage(clip.path, tmp_path / "broken.mkv", range(42, 48))
+
+
+@pytest.mark.parametrize("decoder", ["opencv", "pyav"])
+def test_damage_outside_the_window_is_no_loss(tmp_path: Path, decoder: str) -> None:
+    clip = make_clip(tmp_path / "clip.mp4", frames=100, options={**X264, "g": "10", "bf": "0"})
+    broken = damage(clip.path, tmp_path / "broken.mp4", range(42, 48))
     clean = Read(broken, decoder, Window(clip.pts[55], clip.pts[90]))
     assert clean.loss is None
     assert clean.pts == list(clip.pts[55:90])
     assert (clean.reader.frames_lost, clean.reader.decode_failures) == (0, 0)
+    # What is broken before the window, if only just, is no loss of the window's.
+    whole = Read(broken, decoder).pts
+    late = next(i for i in range(49, 60) if clip.pts[i] in whole)
+    behind = Read(broken, decoder, Window(clip.pts[late], clip.pts[70]))
+    assert behind.pts == list(clip.pts[late:70])
+    assert (behind.loss, behind.reader.decode_failures, behind.report.warnings) == (None, 0, [])
+    # What is missing at its beginning is.
+    cut = Read(broken, decoder, Window(clip.pts[45], clip.pts[70]))
+    assert cut.pts == [t for t in whole if clip.pts[45] <= t < clip.pts[70]]
+    assert 25 - len(cut.pts) > 2
+    # A failure of a packet may come out a few packets later, where many threads decode.
+    assert 0 <= cut.reader.frames_lost - (25 - len(cut.pts)) <= 3
+    assert isinstance(cut.loss, CorruptInput)
 
 
 @pytest.mark.parametrize("decoder", ["opencv", "pyav"])
