@@ -24,6 +24,7 @@ from facefusion_cli.video.image_pixels import (
     Pixels,
     encode_image,
     encode_png,
+    is_grey_profile,
     jpeg_arguments,
     luma,
 )
@@ -34,8 +35,6 @@ _LARGEST = {"JPEG": 65_500, "WEBP": 16_383, "PNG": 1_000_000}
 _HDR_CURVES = {16, 18}
 _WIDE_PRIMARIES = 9
 """H.273: from this number on the primaries are those of wide gamuts."""
-_PROFILE_SPACE = slice(16, 20)
-"""Where an ICC profile names its colour space."""
 
 
 class ImageEncoder:
@@ -107,7 +106,7 @@ class ImageEncoder:
         if self._special_colours() and not names & {b"cICP", b"iCCP", b"sRGB"}:
             chunks.append((b"cICP", bytes((tags[1], tags[2], 0, 1))))
         if aspect != 1 and b"pHYs" not in names:
-            shape = struct.pack(">IIB", aspect.denominator, aspect.numerator, 0)
+            shape = struct.pack(">IIB", aspect.numerator, aspect.denominator, 0)
             chunks.append((b"pHYs", shape))
         return chunks
 
@@ -149,7 +148,7 @@ class _Origin:
         found = self.metadata
         if found is None or found.icc is None or pixels.shape[2] == 1:
             return found
-        if found.icc[_PROFILE_SPACE] != b"GRAY":
+        if not is_grey_profile(found.icc):
             return found
         chunks = tuple(chunk for chunk in found.chunks if chunk[0] != b"iCCP")
         return replace(found, icc=None, chunks=chunks)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,10 @@ READABLE = frozenset({"JPEG", "PNG", "WEBP", "TIFF", "BMP"})
 _LUMA = np.array([0.299, 0.587, 0.114])
 GREY = frozenset({"1", "L", "LA", "I;16", "I;16B", "I"})
 """Pillow's modes of grey pictures; 16 bits have three names."""
+_SAME_COLOUR = 3
+"""Levels by which a profile may differ from sRGB and be taken for it."""
+_PROFILE_SPACE = slice(16, 20)
+"""Where an ICC profile names its colour space."""
 _TIFF_BITS = 258
 """TIFF tag BitsPerSample."""
 _PNG_DEPTH_AT = 24
@@ -81,8 +86,9 @@ def read_header(path: Path) -> ImageHeader:
         head = file.read(_PNG_DEPTH_AT + 1)
         # Pillow gives the upright size of a TIFF, and the stored one of all others.
         width, height = image.size if not turned or image.format == "TIFF" else image.size[::-1]
-        x, y = image.info.get("aspect", (1, 1)) if image.format == "PNG" else (1, 1)
-        aspect = Fraction(y, x) if x and y else Fraction(1)
+        x, y = image.info.get("aspect", (1, 1))
+        # As FFmpeg writes and reads it; by the PNG standard it would be the other way round.
+        aspect = Fraction(x, y) if x and y else Fraction(1)
         return ImageHeader(
             width=width,
             height=height,
@@ -160,6 +166,8 @@ def pixels_of(image: Image.Image, data: bytes, turn: int) -> Pixels:
     Returns:
         [H,W,C]: grey, grey + alpha, RGB or RGBA.
     """
+    # Pillow and OpenCV turn a TIFF while they load it, and nothing else.
+    turn = 1 if image.format == "TIFF" else turn
     if _is_deep(image, data):
         return upright(_deep_pixels(data), turn)
     image.load()
@@ -168,8 +176,7 @@ def pixels_of(image: Image.Image, data: bytes, turn: int) -> Pixels:
     mode = ("LA" if alpha else "L") if grey else ("RGBA" if alpha else "RGB")
     pixels = np.asarray(image.convert(mode))
     pixels = pixels[:, :, None] if pixels.ndim == 2 else pixels
-    # Pillow turns a TIFF while it loads it.
-    return pixels if image.format == "TIFF" else upright(pixels, turn)
+    return upright(pixels, turn)
 
 
 def orientation(image: Image.Image) -> int:
@@ -186,14 +193,30 @@ def upright(pixels: Pixels, turn: int) -> Pixels:
     return result
 
 
+def is_grey_profile(icc: bytes) -> bool:
+    """Whether an ICC profile is for grey images only."""
+    return icc[_PROFILE_SPACE] == b"GRAY"
+
+
+@lru_cache(maxsize=8)
 def profile_name(icc: bytes) -> str | None:
-    """What an ICC profile calls itself; None for sRGB, of which there are many."""
-    try:
-        name = ImageCms.getProfileDescription(ImageCms.ImageCmsProfile(io.BytesIO(icc))).strip()
-    except (ImageCms.PyCMSError, OSError, ValueError):
+    """What an ICC profile calls itself; None for one that means what sRGB means.
+
+    There are many sRGB profiles, and names lie: some colours are converted to find out.
+    """
+    grey = is_grey_profile(icc)
+    steps = np.linspace(0, 255, 6).round().astype(np.uint8)
+    colours = np.stack(np.meshgrid(steps, steps, steps), -1).reshape(1, -1, 3)
+    image = Image.fromarray(colours)
+    image = image.convert("L") if grey else image
+    converted = to_srgb(image, icc)
+    if converted is None:
         return "unreadable"
-    plain = name.lower().replace(" ", "").replace("-", "")
-    return None if plain.startswith(("srgb", "c2")) or "61966" in plain else name or "unnamed"
+    before = np.asarray(image.convert("RGB")).astype(int)
+    if np.abs(np.asarray(converted) - before).max() <= _SAME_COLOUR:
+        return None
+    profile = ImageCms.ImageCmsProfile(io.BytesIO(icc))
+    return ImageCms.getProfileDescription(profile).strip() or "unnamed"
 
 
 def jpeg_arguments(image: Image.Image) -> dict[str, Any]:
