@@ -39,6 +39,8 @@ KR_KB = {"bt601": (0.299, 0.114), "bt709": (0.2126, 0.0722), "bt2020": (0.2627, 
 """Luma weights of red and blue (H.273 table 4); green has the rest."""
 
 TINY_FRAME = 320
+_STRIP = 32
+"""Rows."""
 
 
 @lru_cache
@@ -389,13 +391,21 @@ def _planes_from_bgr_cpu(batch: BgrBatch) -> FrameBatch:
 
 
 def _mend_gray(bgr: np.ndarray, y: np.ndarray, row: np.ndarray, bias: float) -> None:
-    """Luma of neutral pixels, which have a bias of their own, in place."""
-    blue, green, red = cv2.split(bgr)
-    gray = cv2.bitwise_and(
-        cv2.compare(blue, green, cv2.CMP_EQ), cv2.compare(green, red, cv2.CMP_EQ)
-    )
+    """Luma of neutral pixels, which have a bias of their own, in place.
+
+    In strips that stay in the cache: fresh memory for whole frames would cost four times as much.
+    """
     levels = np.arange(256) / 255 * row[:3].sum() + row[3] + bias
-    cv2.copyTo(cv2.LUT(green, levels.round().clip(0, 255).astype(np.uint8)), gray, y)
+    table = levels.round().clip(0, 255).astype(np.uint8)
+    room = np.empty((5, min(_STRIP, len(y)), y.shape[1]), np.uint8)
+    for top in range(0, len(y), _STRIP):
+        part = bgr[top : top + _STRIP]
+        blue, green, red, gray, other = room[:, : len(part)]
+        cv2.split(part, [blue, green, red])
+        cv2.compare(blue, green, cv2.CMP_EQ, gray)
+        cv2.bitwise_and(gray, cv2.compare(green, red, cv2.CMP_EQ, other), gray)
+        if cv2.countNonZero(gray):
+            cv2.copyTo(cv2.LUT(green, table, other), gray, y[top : top + _STRIP])
 
 
 def _thumbnails_cpu(frames: FrameBatch, out: Tensor) -> None:

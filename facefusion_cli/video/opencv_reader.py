@@ -151,10 +151,13 @@ class OpencvReader(CountedReader):
             if not self._capture.grab():
                 failed += 1
                 continue
-            failed = 0
             self._when = self._time()
             if self._when >= start:
+                missing = round((self._when - start) * self.info.frame_rate)
+                self._tally.failures += min(failed, missing)
+                failed = 0
                 break
+            failed = 0
         there, image = self._capture.retrieve()
         self._ahead = image if there and not failed else None
 

@@ -177,8 +177,9 @@ def test_damage_outside_the_window_is_no_loss(tmp_path: Path, decoder: str) -> N
     cut = Read(broken, decoder, Window(clip.pts[45], clip.pts[70]))
     assert cut.pts == [t for t in whole if clip.pts[45] <= t < clip.pts[70]]
     assert 25 - len(cut.pts) > 2
-    # A failure of a packet may come out a few packets later, where many threads decode.
-    assert 0 <= cut.reader.frames_lost - (25 - len(cut.pts)) <= 3
+    # Whether the start meant the first of them is not certain to a frame, and a packet's failure
+    # may come out a few packets later, where many threads decode.
+    assert -1 <= cut.reader.frames_lost - (25 - len(cut.pts)) <= 3
     assert isinstance(cut.loss, CorruptInput)
 
 
