@@ -10,7 +10,12 @@ from av.video.reformatter import Interpolation, VideoReformatter
 
 from facefusion_cli.report import Report
 from facefusion_cli.types import Matrix, Range, VideoInfo
-from facefusion_cli.video.pixel_formats import MATRICES, CarriedFormat
+from facefusion_cli.video.pixel_formats import (
+    GIF_FORMAT,
+    GIF_OPAQUE,
+    MATRICES,
+    CarriedFormat,
+)
 
 _SWSCALE_MATRIX = {"bt709": 1, "bt601": 5, "bt2020": 9}
 _LIMITED, _FULL = 1, 2
@@ -47,7 +52,7 @@ class Conformer:
         same_colour = meaning == (info.color.matrix, info.color.range)
         if same_size and same_colour and frame.format.name == self._carried.name:
             return frame
-        if not (same_size and same_colour and frame.format.name == info.pixel_format):
+        if not (same_size and same_colour and self._is_usual(frame.format.name)):
             self._warn_of_change(frame, meaning, index)
         stored = frame
         if meaning[1] == "limited" and frame.format.name.startswith("yuvj"):
@@ -62,6 +67,10 @@ class Conformer:
         )
         converted.pts, converted.time_base = frame.pts, frame.time_base
         return converted
+
+    def _is_usual(self, name: str) -> bool:
+        usual = self._info.pixel_format
+        return name == usual or (name, usual) == (GIF_FORMAT, GIF_OPAQUE)
 
     def _meaning(self, frame: VideoFrame) -> tuple[Matrix, Range]:
         color, name = self._info.color, frame.format.name

@@ -86,7 +86,8 @@ def header_duration(container: InputContainer, stream: VideoStream) -> tuple[Fra
 
     Where only the container has a duration it is that of the longest stream.
     """
-    if stream.duration is not None and stream.time_base is not None:
+    # 0 is what a GIF of one picture says.
+    if stream.duration and stream.time_base is not None:
         return stream.duration * stream.time_base, True
     stated = _clock(stream.metadata.get("DURATION"))
     if stated is not None:

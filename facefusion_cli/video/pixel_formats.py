@@ -23,6 +23,9 @@ MATRICES: dict[int, Matrix] = {
 """H.273 matrix_coefficients to the nearest matrix ffx converts with. 4 (FCC) differs from BT.601
 and 7 (SMPTE 240M) from BT.709 by less than 0.012 in every weight."""
 
+GIF_FORMAT, GIF_OPAQUE = "bgra", "bgr0"
+"""What FFmpeg decodes every GIF to, and what the probe calls that where nothing is transparent."""
+
 _NAMES = {(2, 2): "420", (2, 1): "422", (1, 1): "444"}
 # Formats with other chroma grids go to the nearest finer or equal one ffx has.
 _NEAREST = {(1, 2): (1, 1), (4, 1): (2, 1), (4, 2): (2, 1), (4, 4): (2, 2)}

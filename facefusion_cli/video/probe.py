@@ -30,6 +30,7 @@ from facefusion_cli.errors import (
     UnsupportedVideo,
 )
 from facefusion_cli.types import AudioStream, ColorSpec, VideoInfo
+from facefusion_cli.video.animations import Animation, is_opaque, read_animation
 from facefusion_cli.video.av_errors import PACKET_ERRORS, reading
 from facefusion_cli.video.container import (
     alpha_beside,
@@ -41,9 +42,16 @@ from facefusion_cli.video.container import (
 )
 from facefusion_cli.video.input_file import check_input
 from facefusion_cli.video.light import light_of
-from facefusion_cli.video.pixel_formats import MATRICES, CarriedFormat, carried_format
+from facefusion_cli.video.pixel_formats import (
+    GIF_FORMAT,
+    GIF_OPAQUE,
+    MATRICES,
+    CarriedFormat,
+    carried_format,
+)
 
 _FULL, _PQ, _HLG = 2, 16, 18
+_ANIMATIONS = {"gif", "apng"}
 
 _FIRST_FRAMES, _TIMED_PACKETS = 4, 64
 _SPREAD = (Fraction(1, 8), Fraction(1, 3), Fraction(1, 2), Fraction(2, 3), Fraction(7, 8))
@@ -254,7 +262,13 @@ def _describe(
 ) -> VideoInfo:
     coded = (first.width, first.height)
     turned, mirrored = orientation(first)
-    carried = carried_format(first.format.name, size=coded, turned=turned, mirrored=mirrored)
+    animation = Animation()
+    pixel_format = first.format.name
+    if container.format.name in _ANIMATIONS:
+        animation = read_animation(path)
+        if pixel_format == GIF_FORMAT and is_opaque(path, animation, first):
+            pixel_format = GIF_OPAQUE
+    carried = carried_format(pixel_format, size=coded, turned=turned, mirrored=mirrored)
     color = color_of(first, carried, path)
     width, height = coded if turned % 180 == 0 else coded[::-1]
     aspect = stream.sample_aspect_ratio or Fraction(1)
@@ -263,11 +277,14 @@ def _describe(
     start = stream_start(stream, (first.pts or 0) * time_base)
     sound = _audio(container)
     length, of_video = header_duration(container, stream)
-    count = _frame_count(stream)
+    count = _frame_count(stream) or animation.frames
     overall = None
-    if count and length and of_video and _indexed(stream):
+    if count and length and of_video and _timed(stream):
         overall = count / length
     rate, steady = _frame_rate(stream, interval, steady, overall)
+    if interval is None and not stream.average_rate and first.duration:
+        # A single frame, of a format that has no rate.
+        rate = 1 / (first.duration * time_base)
     hazards = {
         "interlaced": sampled.interlaced or stream.codec_context.field_order > 1,
         "hdr": color.tags[2] in {_PQ, _HLG},
@@ -295,7 +312,7 @@ def _describe(
         start=start,
         duration_from_header=length,
         frame_count_from_header=count,
-        pixel_format=first.format.name,
+        pixel_format=pixel_format,
         layout=carried.layout,
         color=color,
         sample_aspect=aspect if turned % 180 == 0 else 1 / aspect,
@@ -305,7 +322,7 @@ def _describe(
         audio=sound,
         subtitles=tuple(s.index for s in container.streams if s.type == "subtitle"),
         chapters=len(container.chapters()),
-        tags=dict(container.metadata),
+        tags=dict(container.metadata) | _loop(animation),
         light=light_of(first),
     )
 
@@ -369,6 +386,16 @@ def _frame_count(stream: VideoStream) -> int | None:
         if key.startswith("NUMBER_OF_FRAMES") and value.isdecimal():
             return int(value) or None
     return None
+
+
+def _timed(stream: VideoStream) -> bool:
+    """Whether the header's duration is the sum of its frames' durations."""
+    return _indexed(stream) or stream.container.format.name == "gif"
+
+
+def _loop(animation: Animation) -> dict[str, str]:
+    """How often an animation plays, as a tag: 0 = for ever."""
+    return {} if animation.loop is None else {"loop": str(animation.loop)}
 
 
 def _indexed(stream: VideoStream) -> bool:

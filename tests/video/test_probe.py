@@ -25,7 +25,10 @@ from facefusion_cli.types import ColorSpec, PlaneLayout
 from facefusion_cli.video.image_file import ImageTarget, is_image, load_photo
 from facefusion_cli.video.pixel_formats import carried_format
 from facefusion_cli.video.probe import probe
-from tests.clips import damage, frame_of, make_clip, planes, truncate
+from tests.clips import damage, frame_of, make_clip, planes
+
+CLUSTER = b"\x1f\x43\xb6\x75"
+"""What begins the frames of a Matroska file."""
 
 
 def test_a_plain_clip(tmp_path: Path) -> None:
@@ -232,8 +235,10 @@ def bad_files(folder: Path) -> dict[str, type[FfxError]]:
     data = good.path.read_bytes()
     (folder / "no_moov.mp4").write_bytes(data[: data.find(b"moov") - 4])
     damage(good.path, folder / "garbage.mp4", range(30))
-    truncate(make_clip(folder / "head.mkv", frames=30).path, folder / "header_only.mkv", 0.12)
-    truncate(make_clip(folder / "eight.mkv", frames=8).path, folder / "small.mkv", 0.4)
+    for name, frames, kept in (("header_only.mkv", 30, 30), ("small.mkv", 8, 600)):
+        whole = make_clip(folder / f"whole_{name}", frames=frames).path.read_bytes()
+        (folder / name).write_bytes(whole[: whole.find(CLUSTER) + kept])
+    (folder / "half_header.mkv").write_bytes(whole[: whole.find(CLUSTER) // 2])
     without_key_frame(good.path, folder / "no_key.mp4")
     return {
         "missing.mp4": InputNotFound,
@@ -247,6 +252,7 @@ def bad_files(folder: Path) -> dict[str, type[FfxError]]:
         "garbage.mp4": CorruptInput,
         "header_only.mkv": TruncatedInput,
         "small.mkv": TruncatedInput,
+        "half_header.mkv": CorruptInput,
         "no_key.mp4": CorruptInput,
     }
 
