@@ -266,6 +266,17 @@ def test_sizes_an_encoder_cannot(
         ClipWriter(tmp_path / "out.mkv", info_of(source, size), config(encoder), Report())
 
 
+@pytest.mark.parametrize("frames", [1, 2, 3])
+@pytest.mark.parametrize(("encoder", "suffix"), SOFTWARE)
+def test_short_clips(tmp_path: Path, source: Path, encoder: str, suffix: str, frames: int) -> None:
+    """Several times: x265 has decoding times of chance for the only frame or two of a clip."""
+    out = tmp_path / f"out{suffix}"
+    for _ in range(6 if encoder == "hevc" else 1):
+        settings = config(encoder, overwrite=True)
+        write_clip(out, info_of(source), evenly(frames), settings)
+        assert read_file(out).pts == evenly(frames)
+
+
 @pytest.mark.parametrize(
     ("encoder", "suffix"), [s for s in SOFTWARE if s[0] not in {"hevc", "av1"}]
 )
@@ -797,3 +808,35 @@ def test_frames_of_a_made_clip_have_their_planes() -> None:
     for plane, array in zip(frame_of("yuva420p", (33, 17), put).planes, put, strict=True):
         rows = np.frombuffer(plane, np.uint8).reshape(plane.height, -1)[:, : plane.width]
         assert np.array_equal(rows, array)
+
+
+@pytest.mark.parametrize(("encoder", "suffix"), SOFTWARE)
+def test_an_exception_leaves_nothing(
+    tmp_path: Path, source: Path, encoder: str, suffix: str
+) -> None:
+    info = info_of(source, (128, 96))
+
+    def run() -> None:
+        with ClipWriter(tmp_path / f"o{suffix}", info, config(encoder), Report()) as writer:
+            for batch in batches(info, evenly(24)):
+                writer.write(batch)
+            raise ValueError("a stage")
+
+    with pytest.raises(ValueError, match="a stage"):
+        run()
+    assert [p.name for p in tmp_path.iterdir()] == ["source"]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "sound", "warnings"),
+    [(".webm", 1, 1), (".gif", 0, 1), (".mkv", 1, 0)],
+)
+def test_sound_beside_the_usual_encoders(
+    tmp_path: Path, suffix: str, sound: int, warnings: int
+) -> None:
+    """WebM gets Opus, a GIF none; either is said once."""
+    clip = make_clip(tmp_path / "in.mp4", frames=12, audio=True)
+    report = write_clip(tmp_path / f"out{suffix}", info_of(clip.path), evenly(12), config("auto"))
+    with av.open(tmp_path / f"out{suffix}") as file:
+        assert len(file.streams.audio) == sound
+    assert len(report.warnings) == warnings
