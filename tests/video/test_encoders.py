@@ -840,3 +840,12 @@ def test_sound_beside_the_usual_encoders(
     with av.open(tmp_path / f"out{suffix}") as file:
         assert len(file.streams.audio) == sound
     assert len(report.warnings) == warnings
+
+
+@pytest.mark.parametrize(("width", "small"), [(32, True), (64, True), (66, False)])
+def test_x265_is_given_small_units_for_narrow_pictures(
+    source: Path, width: int, small: bool
+) -> None:
+    """What it gets wrong otherwise depends on its memory, so no decoded picture shows it surely."""
+    plan = plan_encoding(Path("o.mp4"), info_of(source, (width, 48)), config("hevc").output)
+    assert ("ctu=16:cutree=0" in plan.options["x265-params"]) == small
