@@ -1,8 +1,10 @@
-"""Planes to RGB and back, on whatever device the planes are: regions, thumbnails, whole frames.
+"""Planes to RGB and back, on whatever device the planes are: regions and whole frames.
 
 Matrices, ranges and code values follow ITU-T H.273 (section 8.3, equations for matrix_coefficients
 1, 6 and 9) for every depth. "RGB" is gamma-coded R'G'B' with 0 = black and 1 = nominal white;
-values outside 0..1 (whiter than white, colours outside the gamut) are carried, not cut.
+values outside 0..1 (whiter than white, colours outside the gamut) are carried, not cut. Of PQ and
+HLG clips it is the SDR picture that transfer.py makes of the signal, one to one; read_signal gives
+the signal itself.
 
 Chroma. Going to planes, a chroma sample is the mean of its cell (2x2 pixels in 4:2:0). Coming from
 planes, chroma is linear within a cell: the sample plus or minus an eighth of the difference of its
@@ -31,6 +33,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from facefusion_cli.transfer import affine, from_sdr, is_hdr, to_sdr
 from facefusion_cli.types import BgrBatch, ColorSpec, FrameBatch, PlaneLayout
 
 Box = tuple[int, int, int, int]
@@ -38,7 +41,6 @@ Box = tuple[int, int, int, int]
 KR_KB = {"bt601": (0.299, 0.114), "bt709": (0.2126, 0.0722), "bt2020": (0.2627, 0.0593)}
 """Luma weights of red and blue (H.273 table 4); green has the rest."""
 
-TINY_FRAME = 320
 _STRIP = 32
 """Rows."""
 
@@ -79,6 +81,21 @@ def rgb_matrix(color: ColorSpec, bits: int) -> np.ndarray:
     return np.hstack([inverse, -inverse @ forward[:, 3:]])
 
 
+def rgb_from_codes(codes: Tensor, color: ColorSpec, bits: int) -> Tensor:
+    """RGB, as read_region gives it, of code values.
+
+    Args:
+        codes: [N,3,h,w] float32, the three planes at one resolution, not rounded.
+        color: Matrix and range of the planes, and the transfer, where that is an HDR one.
+        bits: Bits a sample.
+
+    Returns:
+        [N,3,h,w] float32, not clamped.
+    """
+    rgb = affine(codes, rgb_matrix(color, bits))
+    return to_sdr(rgb, color) if is_hdr(color) else rgb
+
+
 def region_box(box_xyxy: Sequence[float], frames: FrameBatch | BgrBatch) -> Box:
     """The smallest region a face can be read from and written to.
 
@@ -117,8 +134,24 @@ def read_region(frames: FrameBatch, index: int, box: Box) -> Tensor:
     Returns:
         [3,h,w] float32 RGB on the batch's device, not clamped.
     """
+    return rgb_from_codes(
+        _region_codes(frames, index, box)[None], frames.color, frames.layout.bits
+    )[0]
+
+
+def read_signal(frames: FrameBatch, index: int, box: Box) -> Tensor:
+    """A region of one frame as R'G'B' in the clip's own transfer and primaries, HDR or not.
+
+    Args:
+        frames: The batch.
+        index: Frame in the batch.
+        box: A region as region_box gives it.
+
+    Returns:
+        [3,h,w] float32 on the batch's device, not clamped.
+    """
     codes = _region_codes(frames, index, box)
-    return _affine(codes[None], rgb_matrix(frames.color, frames.layout.bits))[0]
+    return affine(codes[None], rgb_matrix(frames.color, frames.layout.bits))[0]
 
 
 def write_region(frames: FrameBatch, index: int, box: Box, rgb: Tensor, weight: Tensor) -> None:
@@ -126,7 +159,8 @@ def write_region(frames: FrameBatch, index: int, box: Box, rgb: Tensor, weight: 
 
     A luma sample becomes round(old + weight * (new - old)). A chroma sample moves by the mean of
     weight * (new - old) over its cell, old being what read_region gives: so a region written back
-    as it was read leaves every sample as it was, whatever the weight. Samples whose weight is 0
+    as it was read leaves every sample as it was, whatever the weight. The differences are of the
+    clip's own codes, in HDR too. Samples whose weight is 0
     (chroma: in the whole cell) keep their bytes. Alpha is left alone.
 
     Args:
@@ -142,8 +176,11 @@ def write_region(frames: FrameBatch, index: int, box: Box, rgb: Tensor, weight: 
     bits = frames.layout.bits
     sx, sy = frames.layout.subsampling
     old = _region_codes(frames, index, box)
+    if is_hdr(frames.color):
+        # The same way there and back as the new pixels, so that rounding errors are the same too.
+        old = _codes(rgb_from_codes(old[None], frames.color, bits), frames.color, bits)[0]
     weight = weight.to(torch.float32)
-    change = _affine(rgb.to(torch.float32)[None], planes_matrix(frames.color, bits))[0]
+    change = _codes(rgb.to(torch.float32)[None], frames.color, bits)[0]
     change.sub_(old).mul_(weight)
     cell_weight = _cell_means(weight, (sx, sy))
     low, high = _legal(frames.color, bits)
@@ -181,8 +218,8 @@ def frames_from_rgb(
     """Whole RGB frames as planes.
 
     Args:
-        rgb: [N,3,H,W] float RGB.
-        color: Matrix and range of the planes.
+        rgb: [N,3,H,W] float RGB, as read_region gives it.
+        color: Matrix and range of the planes, and the transfer, where that is an HDR one.
         layout: Subsampling and depth of the planes; matrix "rgb" needs (1, 1).
         pts: Seconds, one a frame; 0, 1/25, 2/25, ... when not given.
         first_index: Index of the first frame in its clip.
@@ -191,23 +228,12 @@ def frames_from_rgb(
     """
     if color.matrix == "rgb" and layout.subsampling != (1, 1):
         raise ValueError(f"matrix rgb with subsampling {layout.subsampling}")
-    codes = _affine(rgb.to(torch.float32), planes_matrix(color, layout.bits))
+    codes = _codes(rgb.to(torch.float32), color, layout.bits)
     if any(bias):
-        codes += torch.tensor(bias, device=codes.device)[:, None, None]
-        gray = (rgb[:, 0] == rgb[:, 1]) & (rgb[:, 1] == rgb[:, 2])
-        codes[:, 0] += gray * (gray_bias - bias[0])
-    low, high = _legal(color, layout.bits)
-    store = torch.uint8 if layout.bits == 8 else torch.uint16
-
-    def plane(number: int) -> Tensor:
-        values = codes[:, number]
-        if number and layout.subsampling != (1, 1):
-            values = _cell_means(values, layout.subsampling)
-        return values.round().clamp_(low, high).to(store)
-
+        codes += _bias_of(rgb, bias, gray_bias)
     if pts is None:
         pts = [Fraction(first_index + i, 25) for i in range(len(rgb))]
-    return FrameBatch((plane(0), plane(1), plane(2)), color, layout, tuple(pts), first_index)
+    return _stored(codes, color, layout, tuple(pts), first_index)
 
 
 def planes_from_bgr(batch: BgrBatch) -> FrameBatch:
@@ -221,15 +247,11 @@ def planes_from_bgr(batch: BgrBatch) -> FrameBatch:
     if batch.bgr.device.type == "cpu" and batch.layout.bits == 8:
         return _planes_from_bgr_cpu(batch)
     rgb = batch.bgr.permute(0, 3, 1, 2).flip(1).to(torch.float32).mul_(1 / 255)
-    return frames_from_rgb(
-        rgb,
-        batch.color,
-        batch.layout,
-        pts=batch.pts,
-        first_index=batch.first_index,
-        bias=batch.bias,
-        gray_bias=batch.gray_bias,
-    )
+    # HDR or not, the bytes are the clip's own signal.
+    codes = affine(rgb, planes_matrix(batch.color, batch.layout.bits))
+    if any(batch.bias):
+        codes += _bias_of(rgb, batch.bias, batch.gray_bias)
+    return _stored(codes, batch.color, batch.layout, batch.pts, batch.first_index)
 
 
 def upload(batch: FrameBatch | BgrBatch, device: torch.device | str) -> FrameBatch:
@@ -240,35 +262,28 @@ def upload(batch: FrameBatch | BgrBatch, device: torch.device | str) -> FrameBat
     return planes_from_bgr(replace(batch, bgr=bgr))
 
 
-def letterbox(frames: FrameBatch, height: int, width: int) -> tuple[Tensor, float]:
-    """Small RGB pictures of whole frames for a network: scaled first, converted afterwards.
+def _bias_of(rgb: Tensor, bias: tuple[float, float, float], gray_bias: float) -> Tensor:
+    """What is added to the codes [N,3,H,W] of RGB; see BgrBatch."""
+    gray = (rgb[:, 0] == rgb[:, 1]) & (rgb[:, 1] == rgb[:, 2])
+    added = torch.tensor(bias, device=rgb.device)[:, None, None].expand(rgb.shape).clone()
+    added[:, 0] += gray * (gray_bias - bias[0])
+    return added
 
-    The picture stands at the top left, the rest is 0. It is never enlarged, except that frames
-    whose longer side is below 320 pixels may be doubled. Shrinking averages areas.
 
-    Args:
-        frames: The batch.
-        height: Rows of the result.
-        width: Columns of the result.
+def _stored(
+    codes: Tensor, color: ColorSpec, layout: PlaneLayout, pts: tuple[Fraction, ...], first: int
+) -> FrameBatch:
+    """Code values [N,3,H,W] as planes: chroma averaged over its cells, everything rounded."""
+    low, high = _legal(color, layout.bits)
+    store = torch.uint8 if layout.bits == 8 else torch.uint16
 
-    Returns:
-        [N,3,height,width] float32 RGB 0..1 on the batch's device, and the scale: frame x =
-        (x + 0.5) / scale - 0.5, y alike, to half a pixel of the result at the far edges.
-    """
-    limit = 2.0 if max(frames.height, frames.width) < TINY_FRAME else 1.0
-    scale = min(height / frames.height, width / frames.width, limit)
-    rows = min(height, max(1, round(frames.height * scale)))
-    columns = min(width, max(1, round(frames.width * scale)))
-    device = frames.planes[0].device
-    out = torch.zeros((len(frames), 3, height, width), dtype=torch.float32, device=device)
-    content = out[:, :, :rows, :columns]
-    if device.type == "cpu":
-        _thumbnails_cpu(frames, content)
-    else:
-        codes = torch.stack([_shrink(plane, rows, columns) for plane in frames.planes], 1)
-        _affine(codes, rgb_matrix(frames.color, frames.layout.bits), content)
-        content.clamp_(0, 1)
-    return out, scale
+    def plane(number: int) -> Tensor:
+        values = codes[:, number]
+        if number and layout.subsampling != (1, 1):
+            values = _cell_means(values, layout.subsampling)
+        return values.round().clamp_(low, high).to(store)
+
+    return FrameBatch((plane(0), plane(1), plane(2)), color, layout, pts, first)
 
 
 def _legal(color: ColorSpec, bits: int) -> tuple[int, int]:
@@ -277,17 +292,10 @@ def _legal(color: ColorSpec, bits: int) -> tuple[int, int]:
     return 1 << (bits - 8), (255 << (bits - 8)) - 1
 
 
-def _affine(values: Tensor, matrix: np.ndarray, out: Tensor | None = None) -> Tensor:
-    """A 3x4 map over the channels of [N,3,h,w]; no matmul, which may run in TF32 on a GPU."""
-    out = torch.empty_like(values) if out is None else out
-    for number, row in enumerate(matrix.tolist()):
-        terms = [(k, factor) for k, factor in enumerate(row[:3]) if factor]
-        first, factor = terms[0]
-        channel = torch.mul(values[:, first], factor)
-        for k, factor in terms[1:]:
-            channel.add_(values[:, k], alpha=factor)
-        torch.add(channel, row[3], out=out[:, number])
-    return out
+def _codes(rgb: Tensor, color: ColorSpec, bits: int) -> Tensor:
+    """The inverse of rgb_from_codes(), not rounded."""
+    signal = from_sdr(rgb, color) if is_hdr(color) else rgb
+    return affine(signal, planes_matrix(color, bits))
 
 
 def _region_codes(frames: FrameBatch, index: int, box: Box) -> Tensor:
@@ -406,54 +414,3 @@ def _mend_gray(bgr: np.ndarray, y: np.ndarray, row: np.ndarray, bias: float) -> 
         cv2.bitwise_and(gray, cv2.compare(green, red, cv2.CMP_EQ, other), gray)
         if cv2.countNonZero(gray):
             cv2.copyTo(cv2.LUT(green, table, other), gray, y[top : top + _STRIP])
-
-
-def _thumbnails_cpu(frames: FrameBatch, out: Tensor) -> None:
-    """Fills out [N,3,rows,columns] with OpenCV's integer kernels, several times torch's speed."""
-    rows, columns = int(out.shape[2]), int(out.shape[3])
-    bits = frames.layout.bits
-    # On codes brought to 8 bits, giving RGB as bytes.
-    matrix = rgb_matrix(frames.color, bits) * 255
-    matrix[:, :3] *= 2 ** (bits - 8)
-    packed = np.empty((rows, columns, 3), np.uint8)
-    channel = torch.empty((rows, columns), dtype=torch.uint8)
-    for i in range(len(frames)):
-        small = [_shrink_cpu(plane[i].numpy(), rows, columns) for plane in frames.planes]
-        if bits > 8:
-            small = [cv2.convertScaleAbs(plane, alpha=2.0 ** (8 - bits)) for plane in small]
-        cv2.merge(small, packed)
-        cv2.transform(packed, matrix, packed)
-        for k in range(3):
-            cv2.extractChannel(packed, k, channel.numpy())
-            out[i, k].copy_(channel).mul_(1 / 255)
-
-
-def _shrink_cpu(plane: np.ndarray, rows: int, columns: int) -> np.ndarray:
-    """Halves while it can, then interpolates: an area average at a quarter of INTER_AREA's time."""
-    while plane.shape[0] >= 2 * rows and plane.shape[1] >= 2 * columns:
-        half = ((plane.shape[1] + 1) // 2, (plane.shape[0] + 1) // 2)
-        plane = cv2.resize(plane, half, interpolation=cv2.INTER_AREA)
-    return cv2.resize(plane, (columns, rows), interpolation=cv2.INTER_LINEAR)
-
-
-def _shrink(plane: Tensor, rows: int, columns: int) -> Tensor:
-    """[N,h,w] to [N,rows,columns] float32 by two matrix products, exact area weights."""
-    vertical = _resize_weights(int(plane.shape[1]), rows, plane.device)
-    horizontal = _resize_weights(int(plane.shape[2]), columns, plane.device)
-    return vertical @ (plane.to(torch.float32) @ horizontal.T)
-
-
-@lru_cache(maxsize=32)
-def _resize_weights(source: int, target: int, device: torch.device) -> Tensor:
-    """[target,source] weights of an area average, or of linear interpolation when enlarging."""
-    ratio = source / target
-    if ratio >= 1:
-        edges = torch.arange(target + 1, dtype=torch.float64) * ratio
-        cells = torch.arange(source, dtype=torch.float64)
-        overlap = torch.minimum(edges[1:, None], cells + 1) - torch.maximum(edges[:-1, None], cells)
-        return (overlap.clamp_(min=0) / ratio).to(device=device, dtype=torch.float32)
-    centres = ((torch.arange(target, dtype=torch.float64) + 0.5) * ratio - 0.5).clamp_(
-        0, source - 1
-    )
-    distance = (centres[:, None] - torch.arange(source, dtype=torch.float64)).abs()
-    return (1 - distance).clamp_(min=0).to(device=device, dtype=torch.float32)

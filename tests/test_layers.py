@@ -18,7 +18,7 @@ TIERS: tuple[frozenset[str], ...] = (
     frozenset({"stages", "generators", "video", "provenance"}),
     frozenset({"zoo"}),
     frozenset({"nets"}),
-    frozenset({"planes"}),
+    frozenset({"letterbox", "tonemap", "planes", "transfer"}),
     frozenset({"device", "report"}),
     frozenset({"types", "config", "errors"}),
     frozenset({"__init__"}),
@@ -29,6 +29,12 @@ SIDEWAYS = {
     ("facefusion_cli.generators", "facefusion_cli.stages.colour"),
     # The protocol that the swap stage drives; it holds signatures and no code.
     ("facefusion_cli.stages.swap", "facefusion_cli.generators.base"),
+    # Planes become RGB with the transfer's curves, and pictures are made of planes.
+    ("facefusion_cli.planes", "facefusion_cli.transfer"),
+    ("facefusion_cli.letterbox", "facefusion_cli.planes"),
+    ("facefusion_cli.letterbox", "facefusion_cli.transfer"),
+    ("facefusion_cli.tonemap", "facefusion_cli.planes"),
+    ("facefusion_cli.tonemap", "facefusion_cli.transfer"),
     # Settings raise errors.
     ("facefusion_cli.config", "facefusion_cli.errors"),
 }

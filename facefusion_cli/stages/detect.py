@@ -11,8 +11,8 @@ from torchvision.ops import batched_nms
 
 from facefusion_cli.config import DetectConfig
 from facefusion_cli.device import Device
+from facefusion_cli.letterbox import TINY_FRAME, letterbox
 from facefusion_cli.nets import retinaface
-from facefusion_cli.planes import TINY_FRAME, letterbox
 from facefusion_cli.types import Faces, FrameBatch
 
 NMS_IOU = 0.4

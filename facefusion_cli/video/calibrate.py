@@ -14,7 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from facefusion_cli.planes import KR_KB, letterbox, planes_from_bgr
+from facefusion_cli.letterbox import letterbox
+from facefusion_cli.planes import KR_KB, planes_from_bgr
 from facefusion_cli.types import BgrBatch, ColorSpec, FrameBatch
 
 _SHRINK, _LARGEST = 8, 64
