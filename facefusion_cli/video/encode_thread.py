@@ -11,6 +11,7 @@ from av.container import OutputContainer
 from av.error import FFmpegError
 from av.packet import Packet
 from av.stream import Disposition
+from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
 from torch import Tensor
 
@@ -21,6 +22,7 @@ from facefusion_cli.video.encoders import EncodingPlan, configure
 from facefusion_cli.video.frames import FrameMaker, HostBatch
 from facefusion_cli.video.pacing import Pacer, Shown
 from facefusion_cli.video.remux import StreamCopier
+from facefusion_cli.video.segments import Checkpoint
 
 _Planes = tuple[Tensor, ...]
 _X265_DELAY = 2
@@ -59,6 +61,8 @@ class ClipEncoder:
         """Frames sent to the encoder."""
         self.finished = False
         """The file is complete and closed."""
+        self._sent = 0
+        self._coder: VideoStream | VideoCodecContext
         self._pacer: Pacer[_Planes] | None = None
         self._latest: tuple[_Planes, av.VideoFrame] | None = None
         self._end = Fraction(0)
@@ -78,8 +82,12 @@ class ClipEncoder:
         """How many audio streams the file has."""
         return 0 if self._copier is None else self._copier.audio_streams
 
-    def encode(self, batch: HostBatch) -> None:
+    def encode(self, batch: HostBatch, behind: Checkpoint | None = None) -> None:
         """Encodes a batch, and writes the sound up to where the video has come.
+
+        Args:
+            batch: Frames.
+            behind: Nothing here; see SegmentEncoder.
 
         Raises:
             EncoderRejected: The encoder gave up.
@@ -109,11 +117,15 @@ class ClipEncoder:
                     self._show(shown)
                 self._latest = None
                 self._encode(None)
+                self._complete()
                 self._pacer.report(self._report)
             if self._copier is not None:
                 self._copier.copy_until(None, end=self._end)
             self._sink.close()
         self.finished = True
+
+    def drop(self) -> None:
+        """Lets go of what will not be finished: nothing here."""
 
     def _begin(self, batch: HostBatch) -> Pacer[_Planes]:
         """Sets all streams up: the first frame's time is known only now."""
@@ -123,12 +135,12 @@ class ClipEncoder:
         for line in plan.warnings:
             self._report.warn(line)
         self._maker = FrameMaker(plan)
-        self._codec, self._time_base = plan.codec, plan.time_base
+        self._plan, self._codec, self._time_base = plan, plan.codec, plan.time_base
         stream = self._sink.add_stream(plan.codec, rate=plan.rate)
         assert isinstance(stream, VideoStream)
         configure(stream.codec_context, plan)
         stream.disposition = Disposition.default
-        self._video = stream
+        self._video = self._coder = stream
         start = self._start
         if start is None:
             sound = None if self._copier is None else self._copier.start
@@ -160,19 +172,23 @@ class ClipEncoder:
         frame.duration = shown.duration
         self._end = (shown.tick + shown.duration) * self._time_base
         self.frames += 1
+        self._sent += 1
         self._encode(frame)
         self._report.count("frames_out")
 
     def _encode(self, frame: av.VideoFrame | None) -> None:
         try:
-            packets = self._video.encode(frame)
+            packets = self._coder.encode(frame)
         except FFmpegError as error:
             raise EncoderRejected(f"{self._codec} gave up: {error.strerror}") from error
         for packet in packets:
-            if frame is None and self._codec == "libx265" and self.frames <= _X265_DELAY:
+            if frame is None and self._codec == "libx265" and self._sent <= _X265_DELAY:
                 # They come in the order of display, with decoding times from uninitialised memory.
                 packet.dts = packet.pts
             self._write(packet)
+
+    def _complete(self) -> None:
+        """What is still to be done for the picture when all frames are encoded: nothing here."""
 
     def _write(self, packet: Packet[VideoStream]) -> None:
         """Writes a packet, and the sound as far as it is decoded."""

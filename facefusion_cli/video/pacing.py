@@ -51,7 +51,7 @@ class Pacer(Generic[Frame]):
         least: int = 1,
         end: Fraction | None = None,
     ) -> None:
-        self._start, self._time_base, self._usual = start, time_base, usual
+        self.start, self._time_base, self._usual = start, time_base, usual
         self._rate, self._least, self._end = rate, least, end
         self._grid: RateGrid | None = None
         self._standing: tuple[Frame, Fraction] | None = None
@@ -73,15 +73,45 @@ class Pacer(Generic[Frame]):
         if self._rate is None:
             yield from self._place(frame, time)
             return
-        if self._standing is None:
+        if self._grid is None:
             self._grid = RateGrid(self._rate, time)
-        elif time > self._standing[1]:
+        if self._standing is None:
+            self._standing = frame, time
+            return
+        if time > self._standing[1]:
             self._usual = time - self._standing[1]
             yield from self._fill(time)
         else:
             self._passed += 1
             time = self._standing[1]
         self._standing = frame, time
+
+    def close(self, time: Fraction) -> Iterator[Shown[Frame]]:
+        """The frames that are left before a time, at which the next one will be pushed."""
+        if self._standing is not None:
+            yield from self._fill(time)
+            self._standing = None
+        if self._ready is not None:
+            step = self._step if self._rate else self._tick(time) - self.last
+            yield Shown(*self._ready, max(step, 1))
+            self._ready = None
+
+    @property
+    def origin(self) -> Fraction | None:
+        """The clip's time of the constant rate's first tick, once there is one."""
+        return None if self._grid is None else self._grid.origin
+
+    def resume(self, first: int, last: int, origin: Fraction | None) -> None:
+        """Goes on behind frames that another pacer has placed.
+
+        Args:
+            first: Its first tick.
+            last: Its last tick.
+            origin: Its origin.
+        """
+        self.first, self.last = first, last
+        if self._rate is not None and origin is not None:
+            self._grid = RateGrid(self._rate, origin)
 
     def finish(self) -> Iterator[Shown[Frame]]:
         """The frames that are left, once no more is pushed."""
@@ -120,8 +150,8 @@ class Pacer(Generic[Frame]):
             yield from self._place(frame, time)
 
     def _place(self, frame: Frame, time: Fraction) -> Iterator[Shown[Frame]]:
-        tick = round((time - self._start) / self._time_base)
-        if self._ready is None:
+        tick = self._tick(time)
+        if self.first is None:
             self.first = tick
         elif tick - self.last < self._least:
             if self._least > 1:
@@ -134,8 +164,11 @@ class Pacer(Generic[Frame]):
             yield Shown(*self._ready, self._step)
         self._ready, self.last = (frame, tick), tick
 
+    def _tick(self, time: Fraction) -> int:
+        return round((time - self.start) / self._time_base)
+
     def _last_step(self) -> int:
         if self._end is None:
             return self._step
-        rest = round((self._end - self._start) / self._time_base) - self.last
+        rest = round((self._end - self.start) / self._time_base) - self.last
         return max(min(self._step, rest), 1)

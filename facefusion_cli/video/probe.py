@@ -278,6 +278,7 @@ def _describe(
     sound = _audio(container)
     length, of_video = header_duration(container, stream)
     count = _frame_count(stream) or animation.frames
+    steady &= not _empty_packets(stream)
     overall = None
     if count and length and of_video and _timed(stream):
         overall = count / length
@@ -338,8 +339,9 @@ def _interval(times: list[int], time_base: Fraction) -> tuple[Fraction | None, b
     usual = median(steps)
     if usual <= 0:
         return None, True
-    # A coarse clock (Matroska: 1 ms) rounds each time by half a tick, so steps differ by one.
-    allowed = max(1.5, 0.02 * usual)
+    # A coarse clock (Matroska: 1 ms) rounds each time by half a tick, so steps differ by one; a
+    # clock that ticks once a frame does not.
+    allowed = max(1.5 if usual > 1 else 0.5, 0.02 * usual)
     steady = all(abs(step - usual) <= allowed for step in steps)
     mean = Fraction(ordered[-1] - ordered[0], len(steps)) if steady else Fraction(usual)
     return mean * time_base, steady
@@ -366,8 +368,17 @@ def _frame_rate(
         return stated or overall or measured, False
     for rate in (stated, stream.guessed_rate):
         if rate and _alike(rate, measured):
-            return rate, True
-    return measured.limit_denominator(1001), True
+            return _standard(rate), True
+    return _standard(measured.limit_denominator(1001)), True
+
+
+def _standard(rate: Fraction) -> Fraction:
+    """A whole number, or 1000/1001 of one, where the rate is a rounded form of that."""
+    for step in (Fraction(1), Fraction(1000, 1001)):
+        near = round(rate / step) * step
+        if abs(rate - near) <= near / 100_000:
+            return near
+    return rate
 
 
 def _alike(rate: Fraction, other: Fraction) -> bool:
@@ -375,7 +386,10 @@ def _alike(rate: Fraction, other: Fraction) -> bool:
 
 
 def _frame_count(stream: VideoStream) -> int | None:
-    """Frames by the header, less those that an edit list cuts off."""
+    """Frames by the header, less those that an edit list cuts off or that are empty."""
+    empty = _empty_packets(stream)
+    if empty:
+        return stream.frames - empty
     index = stream.index_entries
     if stream.frames and _indexed(stream) and 0 < len(index) <= stream.frames:
         kept = sum(not entry.is_discard for entry in index)
@@ -386,6 +400,14 @@ def _frame_count(stream: VideoStream) -> int | None:
         if key.startswith("NUMBER_OF_FRAMES") and value.isdecimal():
             return int(value) or None
     return None
+
+
+def _empty_packets(stream: VideoStream) -> int:
+    """Packets without a frame: so an AVI, which has no times, says that the last one stands on."""
+    index = stream.index_entries
+    if stream.container.format.name != "avi" or len(index) != stream.frames:
+        return 0
+    return sum(entry.size == 0 for entry in index)
 
 
 def _timed(stream: VideoStream) -> bool:

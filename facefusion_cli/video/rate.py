@@ -35,7 +35,9 @@ class RateGrid:
         return [self.origin + k / self.rate for k in range(max(first, 0), last)]
 
 
-def keep_shown(batches: Iterable[_Batch], rate: Fraction) -> Iterator[_Batch]:
+def keep_shown(
+    batches: Iterable[_Batch], rate: Fraction, origin: Fraction | None = None
+) -> Iterator[_Batch]:
     """Leaves out the frames that no tick of a constant rate shows, so that no work goes into them.
 
     Frames keep their own times, and are numbered anew; a writer that lays the same grid over them,
@@ -45,12 +47,13 @@ def keep_shown(batches: Iterable[_Batch], rate: Fraction) -> Iterator[_Batch]:
     Args:
         batches: A reader's, in the host's memory.
         rate: Frames a second of the output.
+        origin: The clip's time of tick 0; None is the first frame's.
 
     Yields:
         Batches as long as the first one given; the last may be shorter.
     """
     size = count = 0
-    grid: RateGrid | None = None
+    grid = None if origin is None else RateGrid(rate, origin)
     kept: _Kept = []
     standing: tuple[_Batch, int] | None = None
     since = Fraction(0)

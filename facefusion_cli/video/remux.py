@@ -346,6 +346,9 @@ class StreamCopier:
         else:
             if self._is_heard_wrongly(feed, item, start):
                 return
+            if over is not None and end > over:
+                packet.duration = max(round((over - start) / packet.time_base), 1)
+                end = over
             self._mux(feed, carried.stream, packet)
             feed.end = max(feed.end, end - feed.shift)
 
@@ -431,12 +434,16 @@ class StreamCopier:
             )
 
     def _say_damage(self, feed: _Feed) -> None:
-        coders = [c.encoder or c.converter for c in feed.carried.values()]
-        damaged = feed.damaged + sum(c.damaged for c in coders if c is not None)
-        path, source = feed.source.path, feed.source
-        if damaged:
-            packets = "1 packet" if damaged == 1 else f"{damaged} packets"
+        path, source, carried = feed.source.path, feed.source, feed.carried.values()
+        sounds = feed.damaged + sum(c.encoder.damaged for c in carried if c.encoder is not None)
+        texts = sum(c.converter.damaged for c in carried if c.converter is not None)
+        if sounds:
+            packets = "1 packet" if sounds == 1 else f"{sounds} packets"
             self._report.warn(f"damaged sound was left out ({packets}): {path}")
+        if texts:
+            self._report.warn(f"{texts} damaged texts of subtitles were left out: {path}")
+        if late := sum(c.encoder.late for c in carried if c.encoder is not None):
+            self._report.warn(f"sound whose clock goes back was left out ({late} frames): {path}")
         if source.damaged and not source.gave_up:
             spots = "1 broken spot" if source.damaged == 1 else f"{source.damaged} broken spots"
             self._report.warn(f"{spots} were stepped over while copying sound: {path}")

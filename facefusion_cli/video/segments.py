@@ -57,6 +57,17 @@ class PacketNote:
 
 
 @dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What must be known behind a batch to go on with the next one in another process."""
+
+    state: State
+    counts: Mapping[str, int]
+    """The report's counters."""
+    lost: int
+    """Frames the reader has lost so far."""
+
+
+@dataclass(frozen=True, slots=True)
 class Segment:
     """A finished part."""
 
@@ -67,9 +78,13 @@ class Segment:
     """Tick of its first frame in the output."""
     last: int
     """Tick of its last frame."""
-    following: str | None
-    """The clip's time, in seconds as a fraction, of the frame behind it; None after the last."""
+    following: str
+    """The clip's time, in seconds as a fraction, of the frame behind it."""
     time_base: str
+    start: str
+    """The clip's time, in seconds as a fraction, that is 0 in the output."""
+    origin: str | None
+    """The clip's time of the first tick of a constant rate, where there is one."""
     head: str
     """sha256 of the encoder's extradata: parts of one output share it."""
     counts: Mapping[str, int]
@@ -146,9 +161,16 @@ class SegmentStore:
         if not self.segments:
             self.remove()
 
-    def begin(self) -> SegmentFile:
-        """Starts the next part; an unfinished one of that number is overwritten."""
-        return SegmentFile(self, len(self.segments))
+    def begin(self, time_base: Fraction) -> SegmentFile:
+        """Starts the next part; an unfinished one of that number is overwritten.
+
+        Args:
+            time_base: Seconds a tick of its packets' times.
+
+        Raises:
+            OSError: Its file cannot be made.
+        """
+        return SegmentFile(self, len(self.segments), time_base)
 
     def state(self) -> dict[str, Tensor]:
         """The stages' state behind the last complete part; empty when there is none."""
@@ -156,17 +178,20 @@ class SegmentStore:
             return {}
         return load_tensors(self._file(self.segments[-1].number, "state").read_bytes())
 
-    def packets(self) -> Iterator[Packet[Any]]:
-        """All packets of all parts, in order, with their times."""
+    def packets(self, last: SegmentFile | None = None) -> Iterator[Packet[Any]]:
+        """All packets of all complete parts, in order, with their times.
+
+        Args:
+            last: A part that will not be finished; its packets come at the end.
+
+        Raises:
+            OSError: They cannot be read.
+        """
         for segment in self.segments:
-            base = Fraction(segment.time_base)
-            with self._file(segment.number, "packets").open("rb") as file:
-                for note in segment.packets:
-                    packet: Packet[Any] = av.Packet(file.read(note.size))
-                    packet.pts, packet.dts = note.pts, note.dts
-                    packet.duration, packet.time_base = note.duration, base
-                    packet.is_keyframe = note.key
-                    yield packet
+            path = self._file(segment.number, "packets")
+            yield from _packets(path, segment.packets, Fraction(segment.time_base))
+        if last is not None:
+            yield from last.packets()
 
     def remove(self) -> None:
         """Removes the folder with all parts, once they are not needed any more."""
@@ -237,7 +262,8 @@ class SegmentStore:
 class SegmentFile:
     """A part while it is written: packets go to the disk as they come."""
 
-    def __init__(self, store: SegmentStore, number: int) -> None:
+    def __init__(self, store: SegmentStore, number: int, time_base: Fraction) -> None:
+        self._time_base = time_base
         self._store, self._number, self._out = store, number, store.out
         self._notes: list[PacketNote] = []
         self._path = store.folder / f"{number:06d}.packets"
@@ -262,16 +288,15 @@ class SegmentFile:
 
     def finish(
         self,
-        state: State,
+        behind: Checkpoint,
         *,
         frames: int,
         first: int,
         last: int,
-        following: Fraction | None,
-        time_base: Fraction,
+        following: Fraction,
+        start: Fraction,
+        origin: Fraction | None,
         head: bytes,
-        counts: Mapping[str, int],
-        lost: int,
     ) -> Segment:
         """Makes the part complete: from here on a later run begins behind it; see Segment.
 
@@ -286,26 +311,43 @@ class SegmentFile:
             frames=frames,
             first=first,
             last=last,
-            following=None if following is None else str(following),
-            time_base=str(time_base),
+            following=str(following),
+            time_base=str(self._time_base),
+            start=str(start),
+            origin=None if origin is None else str(origin),
             head=hashlib.sha256(head).hexdigest(),
-            counts=dict(counts),
-            lost=lost,
+            counts=dict(behind.counts),
+            lost=behind.lost,
             packets=tuple(self._notes),
         )
         folder = self._store.folder
         # Clones: tensors that share memory are refused.
-        tensors = {name: t.detach().cpu().clone().contiguous() for name, t in state.items()}
+        tensors = {name: t.detach().cpu().clone().contiguous() for name, t in behind.state.items()}
         _write(folder / f"{self._number:06d}.state", save_tensors(tensors))
         facts = asdict(segment) | {"packets": [list(asdict(n).values()) for n in self._notes]}
         _write(folder / f"{self._number:06d}.json", json.dumps(facts).encode())
         self._store.segments.append(segment)
         return segment
 
+    def packets(self) -> Iterator[Packet[Any]]:
+        """What was added so far."""
+        self._file.flush()
+        yield from _packets(self._path, self._notes, self._time_base)
+
     def drop(self) -> None:
         """Closes and removes an unfinished part."""
         self._file.close()
         self._path.unlink(missing_ok=True)
+
+
+def _packets(path: Path, notes: Sequence[PacketNote], time_base: Fraction) -> Iterator[Packet[Any]]:
+    with path.open("rb") as file:
+        for note in notes:
+            packet: Packet[Any] = av.Packet(file.read(note.size))
+            packet.pts, packet.dts = note.pts, note.dts
+            packet.duration, packet.time_base = note.duration, time_base
+            packet.is_keyframe = note.key
+            yield packet
 
 
 def _read_json(path: Path) -> Any:

@@ -210,7 +210,7 @@ class StreamSource:
         early = start is not None and when < start
         if track.fate.action == "transcode":
             # The decoder drops what an edit list cuts, and needs it for what follows.
-            if start is not None and when < start - PREROLL:
+            if start is not None and when + _length(packet) < start - PREROLL:
                 return False
             if track.start is None and not packet.is_discard:
                 track.start = self._heard(packet)
@@ -221,10 +221,15 @@ class StreamSource:
             priming = not early and track.hidden <= _PRIMING_PACKETS
             self._wait(Item(packet, track, hidden=True, priming=priming))
             return False
-        self._ahead.extend(track.waiting or ())
-        track.waiting = None
         if track.start is None:
             track.start = self._heard(packet)
+            if start is not None and track.waiting:
+                # The cut is exact, or as exact as the delay that the header states lets it be.
+                first = _seconds(track.waiting[0].packet) + track.delay
+                hides = self._container in HIDES_PREROLL
+                track.start = start if hides else max(first, start)
+        self._ahead.extend(track.waiting or ())
+        track.waiting = None
         self._ahead.append(Item(packet, track, hidden=False))
         return True
 
@@ -236,10 +241,13 @@ class StreamSource:
         hides = self._container in HIDES_PREROLL
         if hides or (self._container in _HIDES_DELAY and not item.packet.is_discard):
             waiting.append(item)
-        newest = _seconds(item.packet) + _length(item.packet)
-        kept = PREROLL if hides else item.track.delay
-        cut = newest if self.window.start is None else max(newest, self.window.start)
-        while waiting and _seconds(waiting[0].packet) < cut - kept:
+        cut = self.window.start
+        if cut is None or item.packet.is_discard:
+            cut = _seconds(item.packet) + _length(item.packet)
+        if hides:
+            while len(waiting) > 1 and _seconds(waiting[1].packet) <= cut - PREROLL:
+                waiting.popleft()
+        while waiting and not hides and _seconds(waiting[0].packet) < cut - item.track.delay:
             waiting.popleft()
 
     def _heard(self, packet: av.Packet[Stream]) -> Fraction:

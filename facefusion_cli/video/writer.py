@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from fractions import Fraction
 from pathlib import Path
@@ -24,6 +25,8 @@ from facefusion_cli.video.encoder_trial import try_encoder
 from facefusion_cli.video.encoders import EncodingPlan, plan_encoding
 from facefusion_cli.video.frames import HostBatch, download
 from facefusion_cli.video.remux import StreamCopier
+from facefusion_cli.video.segment_encoder import SegmentEncoder
+from facefusion_cli.video.segments import Checkpoint, SegmentStore
 
 _POLL_SECONDS = 0.05
 _MUXER_OPTIONS = {
@@ -36,6 +39,9 @@ _MUXER_OPTIONS = {
     "gif": {"loop": "0"},
 }
 _SLACK = Fraction(1, 100)
+
+_Item = tuple[HostBatch, Checkpoint | None]
+"""A batch, and where a part ends with it, what is kept beside the part."""
 
 
 class ClipWriter:
@@ -51,6 +57,7 @@ class ClipWriter:
         report: Gets the time of the stages write and wait_write, the count frames_out, the encoder
             as a fact, and every conversion and loss.
         edit: The window the sound is cut to, and the constant rate of the output, if any.
+        store: Where the parts are kept that the clip is encoded in; None encodes it in one.
 
     Raises:
         IncompatibleContainer: The container cannot hold what the encoder makes.
@@ -60,14 +67,22 @@ class ClipWriter:
     """
 
     def __init__(
-        self, out: Path, info: VideoInfo, config: Config, report: Report, edit: Edit = NO_EDIT
+        self,
+        out: Path,
+        info: VideoInfo,
+        config: Config,
+        report: Report,
+        edit: Edit = NO_EDIT,
+        store: SegmentStore | None = None,
     ) -> None:
+        self._store = store
+        self._part_begins: Fraction | None = None
         self._out, self._info, self._config, self._report = out, info, config, report
         self._edit = edit
         plan = self._plan("alpha" in info.hazards)
         self._container = plan.container
         try_encoder(plan, out)
-        self._queue: queue.Queue[HostBatch | None] = queue.Queue(config.runtime.queue)
+        self._queue: queue.Queue[_Item | None] = queue.Queue(config.runtime.queue)
         self._thread = threading.Thread(target=self._run, name="ffx-writer", daemon=True)
         self._stop = threading.Event()
         self._error: BaseException | None = None
@@ -90,21 +105,20 @@ class ClipWriter:
                 cleanup.callback(copier.close)
             sink = self._open()
             cleanup.callback(self._drop, sink)
-            self._encoder = ClipEncoder(
-                sink, self._plan, self._report, self._stop, copier=copier, edit=self._edit
-            )
+            self._encoder = self._make_encoder(sink, copier)
             cleanup.callback(self._halt)
             self._thread.start()
             self._cleanup = cleanup.pop_all()
         return self
 
-    def write(self, batch: FrameBatch) -> None:
+    def write(self, batch: FrameBatch, checkpoint: Callable[[], Checkpoint] | None = None) -> None:
         """Queues a batch; blocks while the queue is full.
 
         The batch belongs to the writer from here on: its planes must not be written to any more.
 
         Args:
             batch: Frames of the clip's size and layout, on a CPU or a GPU, in order.
+            checkpoint: Asked, where a part ends with this batch, for what must be known behind it.
 
         Raises:
             DiskFull: And the encoder's other errors, as soon as its thread has met them.
@@ -112,7 +126,8 @@ class ClipWriter:
         size, clip = (batch.width, batch.height), (self._info.width, self._info.height)
         if size != clip or batch.layout != self._info.layout:
             raise ValueError(f"{batch} does not fit a clip of {clip} and {self._info.layout}")
-        self._put(download(batch))
+        behind = checkpoint() if checkpoint is not None and self._ends_part(batch) else None
+        self._put((download(batch), behind))
 
     def __exit__(
         self,
@@ -133,6 +148,34 @@ class ClipWriter:
             self._cleanup.__exit__(type(failure), failure, failure.__traceback__)
             raise
         self._cleanup.__exit__(kind, error, trace)
+        if error is None and self._store is not None:
+            self._store.remove()
+
+    def _ends_part(self, batch: FrameBatch) -> bool:
+        """Whether the part is long enough with this batch; the same in every run of a clip."""
+        if self._store is None:
+            return False
+        if self._part_begins is None:
+            self._part_begins = batch.pts[0]
+        if batch.pts[-1] - self._part_begins < self._config.output.segment:
+            return False
+        self._part_begins = None
+        return True
+
+    def _make_encoder(self, sink: OutputContainer, copier: StreamCopier | None) -> ClipEncoder:
+        if self._store is None:
+            return ClipEncoder(
+                sink, self._plan, self._report, self._stop, copier=copier, edit=self._edit
+            )
+        return SegmentEncoder(
+            sink,
+            self._plan,
+            self._report,
+            self._stop,
+            copier=copier,
+            edit=self._edit,
+            store=self._store,
+        )
 
     def _plan(self, alpha: bool) -> EncodingPlan:
         output, rate = self._config.output, self._edit.rate
@@ -161,7 +204,7 @@ class ClipWriter:
         except FFmpegError as error:
             raise _as_write_error(error, self._out) from error
 
-    def _put(self, item: HostBatch | None) -> None:
+    def _put(self, item: _Item | None) -> None:
         with self._report.timer("wait_write"):
             while True:
                 if self._error is not None:
@@ -173,13 +216,16 @@ class ClipWriter:
     def _run(self) -> None:
         """The thread: encodes what comes until the end marker, then finishes the file."""
         try:
-            while (batch := self._queue.get()) is not None:
-                self._encoder.encode(batch)
-                del batch
+            while (item := self._queue.get()) is not None:
+                self._encoder.encode(*item)
+                del item
             if not self._stop.is_set():
                 self._encoder.finish()
         except FFmpegError as error:
             self._error = _as_write_error(error, self._out)
+            self._error.__cause__ = error
+        except OSError as error:  # of the parts on the disk
+            self._error = as_output_error(error, self._out)
             self._error.__cause__ = error
         except BaseException as error:  # raised again in the caller's thread
             self._error = error
@@ -208,6 +254,7 @@ class ClipWriter:
         """Closes an output that shall not be kept."""
         if self._encoder.finished:
             return
+        self._encoder.drop()
         # Closing writes the index, and moves all data to put it first: not of a file that is gone.
         self._partial.unlink(missing_ok=True)
         with suppress(FFmpegError):

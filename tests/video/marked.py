@@ -13,6 +13,7 @@ from pathlib import Path
 
 import av
 import numpy as np
+from scipy.signal import correlate
 
 BRIGHT = 150
 _CHIRP_SECONDS = 0.1
@@ -126,7 +127,7 @@ def heard(path: Path, track: int = 0) -> list[Fraction]:
     """Seconds of the chirps of a track."""
     samples, places, rate = listen(path, track)
     wave = chirp(rate)
-    found = np.abs(np.correlate(samples, wave, "valid"))
+    found = np.abs(correlate(samples, wave, "valid", method="fft"))
     marks = []
     while len(found) and found.max() > 3000 * (wave**2).sum():
         at = int(found.argmax())
