@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from facefusion_cli.config import Config
-from facefusion_cli.device import batch_size, choose_device, use_threads
-from facefusion_cli.errors import EmptyVideo, NoFaceInSource, NoFaceInTarget
+from facefusion_cli.device import choose_device, use_threads
+from facefusion_cli.errors import NoFaceInSource, NoFaceInTarget
 from facefusion_cli.generators.base import Generator
 from facefusion_cli.generators.mesh import MeshGenerator
 from facefusion_cli.planes import frames_from_rgb, upload
@@ -39,11 +39,8 @@ from facefusion_cli.types import (
     cat_faces,
 )
 from facefusion_cli.video.atomic import check_output
+from facefusion_cli.video.clip_run import ClipRun, check_clip_output
 from facefusion_cli.video.image_file import ImageTarget, is_image, load_photo
-from facefusion_cli.video.prefetch import prefetch
-from facefusion_cli.video.probe import probe
-from facefusion_cli.video.reader import open_reader
-from facefusion_cli.video.writer import ClipWriter
 from facefusion_cli.zoo.shipped import load_face_mesh, load_iris, load_retinaface
 from facefusion_cli.zoo.topology import load_topology
 
@@ -77,58 +74,46 @@ def swap(
         FfxError: Of the class that says what went wrong; nothing is left behind, except that a
             DecodeError for lost frames comes after the output was written and kept.
     """
-    check_output(out, [source, target], overwrite=config.output.overwrite)
-    engine = Engine(config, report)
     if is_image(target):
-        image = ImageTarget(target)
-        image.check_output(out)
-        clip = engine.clip(source, certain=CERTAIN_STILL)
-        with report.timer("read"):
-            frames = image.read()
-        report.count("frames_in")
-        frames = upload(frames, engine.device.torch)
-        clip.swap(frames)
-        clip.finish(target)
-        with report.timer("write"):
-            image.write(frames, out, config.output)
-        report.count("frames_out")
+        check_output(out, [source, target], overwrite=config.output.overwrite)
+        swap_image(Engine(config, report), source, target, out)
         return
-    swap_clip(engine, source, target, out, progress)
+    check_clip_output(out, [source, target], config.output)
+    swap_clip(Engine(config, report), source, target, out, progress)
+
+
+def swap_image(engine: Engine, source: Path, target: Path, out: Path) -> None:
+    """One image through an engine; see swap()."""
+    report = engine.report
+    image = ImageTarget(target)
+    image.check_output(out)
+    clip = engine.clip(source, certain=CERTAIN_STILL)
+    with report.timer("read"):
+        frames = image.read()
+    report.count("frames_in")
+    frames = upload(frames, engine.device.torch)
+    clip.swap(frames)
+    clip.finish(target)
+    with report.timer("write"):
+        image.write(frames, out, engine.config.output)
+    report.count("frames_out")
 
 
 def swap_clip(
     engine: Engine, source: Path, target: Path, out: Path, progress: Progress | None = None
 ) -> None:
     """One clip through an engine that may serve many; see swap()."""
-    config, report = engine.config, engine.report
-    info = probe(target)
-    total = info.frame_count_from_header
-    with (
-        open_reader(
-            info, config.runtime.decoder, report, pin_memory=engine.device.is_cuda
-        ) as reader,
-        ClipWriter(out, info, config, report) as writer,
-    ):
+    sources = [] if engine.idle else [source]
+    with ClipRun(target, out, sources, engine.config, engine.report, engine.device) as run:
         clip = engine.clip(source)
-        raw = reader.batches(batch_size(config.runtime, engine.device))
-        with prefetch(raw, config.runtime.queue, report) as batches:
-            for batch in batches:
-                frames = upload(batch, engine.device.torch)
-                report.count("frames_in", len(frames))
-                clip.swap(frames)
-                writer.write(frames)
-                if progress:
-                    progress(report.counts["frames_in"], total)
-        loss = reader.check_complete()
-        if reader.frames_decoded == 0:
-            hint = "try --decoder pyav"
-            raise loss or EmptyVideo("no frame could be decoded", path=target, hint=hint)
+        clip.restore(run.state)
+        for frames in run.frames():
+            clip.swap(frames)
+            run.write(frames, clip.state)
+            if progress:
+                progress(engine.report.counts["frames_in"], run.total)
         clip.finish(target)
-    report.counts["frames_lost"] = reader.frames_lost
-    if loss is not None and not config.output.lenient:
-        raise loss
-    if loss is not None:
-        report.warn(str(loss))
+    run.settle()
 
 
 class Engine:

@@ -73,7 +73,7 @@ def pattern(index: int, w: int, h: int, *, bar: int | None = None) -> tuple[Arra
     """Four 8-bit [h, w] channels of a frame, inside the limited range: Y U V A, or R G B A.
 
     Args:
-        index: The frame's index; brightness repeats after 150 frames, neighbours differ by 29.
+        index: The frame's index; brightness repeats after 130 frames, neighbours differ by 29.
         w: Columns.
         h: Rows.
         bar: First column of a bright bar of w / 8 columns in the lowest quarter, or None.
@@ -81,12 +81,13 @@ def pattern(index: int, w: int, h: int, *, bar: int | None = None) -> tuple[Arra
     x = np.arange(w)[None, :] / max(w - 1, 1)
     y = np.arange(h)[:, None] / max(h - 1, 1)
     ones = np.ones((h, w))
-    first = 40 + (index * 29) % 150 + 40 * x * ones
-    first[: max(h // 4, 1), : max(w // 2, 1)] = 235
+    # All of it lies inside the RGB cube, so what passes through RGB loses nothing but rounding.
+    first = 40 + (index * 29) % 130 + 40 * x * ones
+    first[: max(h // 4, 1), : max(w // 2, 1)] = 215
     if bar is not None:
-        first[3 * h // 4 :, bar : bar + w // 8] = 235
-    second = (90 + 60 * y + 10 * (index % 3)) * ones
-    third = (160 - 60 * x - 10 * (index % 4)) * ones
+        first[3 * h // 4 :, bar : bar + w // 8] = 215
+    second = (120 + 12 * y + 2 * (index % 3)) * ones
+    third = (136 - 12 * x - 2 * (index % 4)) * ones
     alpha = (60 + 120 * y + (index * 7) % 50) * ones
     return tuple(np.round(c).astype(np.uint8) for c in (first, second, third, alpha))
 
@@ -188,7 +189,7 @@ def make_clip(
         rotation: 0, 90, 180 or 270 degrees counter-clockwise, written as display matrix.
         mirrored: The display matrix also mirrors the turned picture left to right.
         sar: Pixel aspect ratio.
-        audio: Adds a 440 Hz tone, stereo, 48 kHz.
+        audio: Adds a tone that rises from 440 Hz, stereo, 48 kHz.
         audio_codec: Its encoder.
         audio_start: Seconds of its first sample.
         audio_seconds: Its length; None = the video's.
@@ -289,7 +290,8 @@ def _tone(stream: av.AudioStream, start: Fraction, seconds: float) -> list[av.Pa
     packets: list[av.Packet] = []
     for begin in range(0, total, step):
         t = np.arange(begin, min(begin + step, total)) / AUDIO_RATE
-        wave = (0.25 * np.sin(2 * np.pi * 440 * t)).astype(np.float32)
+        # It rises, so that no part of it looks like another.
+        wave = (0.25 * np.sin(2 * np.pi * (440 + 150 * t) * t)).astype(np.float32)
         if layout == "fltp":
             data: Array = np.stack([wave, wave])
         elif layout == "flt":

@@ -14,7 +14,7 @@ import torch
 
 from facefusion_cli.errors import OutputNotWritable
 from facefusion_cli.report import Report
-from facefusion_cli.video.segments import SegmentStore, run_key, segments_folder
+from facefusion_cli.video.segments import Checkpoint, SegmentStore, run_key, segments_folder
 
 KEY: Mapping[str, Any] = {
     "format": 1,
@@ -32,21 +32,20 @@ def packet(data: bytes, pts: int, dts: int, *, key: bool = False) -> av.Packet:
     return made
 
 
-def put(store: SegmentStore, *packets: av.Packet, following: Fraction | None = None) -> None:
+def put(store: SegmentStore, *packets: av.Packet, following: Fraction = Fraction(9)) -> None:
     """A finished part."""
-    part = store.begin()
+    part = store.begin(Fraction(1, 12_800))
     for one in packets:
         part.add(one)
     part.finish(
-        STATE,
+        Checkpoint(STATE, {"faces_found": 2}, 1),
         frames=len(packets),
         first=0,
         last=9,
         following=following,
-        time_base=Fraction(1, 12_800),
+        start=Fraction(-1, 3),
+        origin=None,
         head=b"head",
-        counts={"faces_found": 2},
-        lost=1,
     )
 
 
@@ -67,6 +66,7 @@ def test_what_was_put_in_comes_out_in_another_process_s_store(tmp_path: Path) ->
         assert {p.time_base for p in store.packets()} == {Fraction(1, 12_800)}
         last = store.segments[-1]
         assert (last.number, last.frames, last.following) == (1, 2, "1/3")
+        assert (last.start, last.origin) == ("-1/3", None)
         assert (last.counts, last.lost) == ({"faces_found": 2}, 1)
         state = store.state()
         assert state.keys() == STATE.keys()

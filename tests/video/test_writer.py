@@ -528,9 +528,9 @@ def test_the_caller_waits_while_the_queue_is_full(
     gate = threading.Event()
     real = encode_thread.ClipEncoder.encode
 
-    def encode(self: encode_thread.ClipEncoder, batch) -> None:
+    def encode(self: encode_thread.ClipEncoder, batch, behind) -> None:
         gate.wait(10)
-        real(self, batch)
+        real(self, batch, behind)
 
     monkeypatch.setattr(encode_thread.ClipEncoder, "encode", encode)
     info, put = info_of(source), []
