@@ -10,9 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
-from itertools import pairwise
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import av
@@ -49,11 +47,12 @@ from facefusion_cli.video.pixel_formats import (
     CarriedFormat,
     carried_format,
 )
+from facefusion_cli.video.timing import TIMED_PACKETS, timing_of
 
 _FULL, _PQ, _HLG = 2, 16, 18
 _ANIMATIONS = {"gif", "apng"}
 
-_FIRST_FRAMES, _TIMED_PACKETS = 4, 64
+_FIRST_FRAMES = 4
 _SPREAD = (Fraction(1, 8), Fraction(1, 3), Fraction(1, 2), Fraction(2, 3), Fraction(7, 8))
 
 
@@ -217,7 +216,7 @@ def _first_frames(
     """
     found = 0
     demuxed = container.demux(stream)
-    while found < _FIRST_FRAMES or len(sampled.packet_times) < _TIMED_PACKETS:
+    while found < _FIRST_FRAMES or len(sampled.packet_times) < TIMED_PACKETS:
         try:
             packet = next(demuxed, None)
         except PACKET_ERRORS:
@@ -273,19 +272,10 @@ def _describe(
     width, height = coded if turned % 180 == 0 else coded[::-1]
     aspect = stream.sample_aspect_ratio or Fraction(1)
     time_base = stream.time_base or Fraction(1, 90_000)
-    interval, steady = _interval(sampled.packet_times, time_base)
     start = stream_start(stream, (first.pts or 0) * time_base)
     sound = _audio(container)
-    length, of_video = header_duration(container, stream)
-    count = _frame_count(stream) or animation.frames
-    steady &= not _empty_packets(stream)
-    overall = None
-    if count and length and of_video and _timed(stream):
-        overall = count / length
-    rate, steady = _frame_rate(stream, interval, steady, overall)
-    if interval is None and not stream.average_rate and first.duration:
-        # A single frame, of a format that has no rate.
-        rate = 1 / (first.duration * time_base)
+    timing = timing_of(container, stream, sampled.packet_times, first, animation.frames)
+    rate = timing.rate
     hazards = {
         "interlaced": sampled.interlaced or stream.codec_context.field_order > 1,
         "hdr": color.tags[2] in {_PQ, _HLG},
@@ -293,7 +283,7 @@ def _describe(
         "alpha": carried.alpha,
         "alpha_unread": not carried.alpha and alpha_beside(stream),
         "changing": len(sampled.kinds) > 1,
-        "vfr": not steady,
+        "vfr": not timing.steady,
         "rotated": turned != 0,
         "mirrored": mirrored,
         "late_start": any(
@@ -311,8 +301,8 @@ def _describe(
         frame_rate=rate,
         time_base=time_base,
         start=start,
-        duration_from_header=length,
-        frame_count_from_header=count,
+        duration_from_header=timing.length,
+        frame_count_from_header=timing.count,
         pixel_format=pixel_format,
         layout=carried.layout,
         color=color,
@@ -328,101 +318,9 @@ def _describe(
     )
 
 
-def _interval(times: list[int], time_base: Fraction) -> tuple[Fraction | None, bool]:
-    """The usual seconds between two frames, and whether all of the sampled ones are so."""
-    ordered = sorted(times)
-    # The last packets are not all in yet where decoding order is not the order of display.
-    ordered = ordered[: max(len(ordered) - 8, 3)] if len(ordered) >= _TIMED_PACKETS else ordered
-    steps = [b - a for a, b in pairwise(ordered)]
-    if not steps:
-        return None, True
-    usual = median(steps)
-    if usual <= 0:
-        return None, True
-    # A coarse clock (Matroska: 1 ms) rounds each time by half a tick, so steps differ by one; a
-    # clock that ticks once a frame does not.
-    allowed = max(1.5 if usual > 1 else 0.5, 0.02 * usual)
-    steady = all(abs(step - usual) <= allowed for step in steps)
-    mean = Fraction(ordered[-1] - ordered[0], len(steps)) if steady else Fraction(usual)
-    return mean * time_base, steady
-
-
-def _frame_rate(
-    stream: VideoStream, interval: Fraction | None, steady: bool, overall: Fraction | None
-) -> tuple[Fraction, bool]:
-    """The average rate, and whether the frames keep to it.
-
-    Args:
-        stream: Its stated average is taken unless an edit list or a wrong header belies it.
-        interval: Seconds between the first frames.
-        steady: Whether those are all alike.
-        overall: The header's frames through the header's seconds, where it has both.
-    """
-    stated = stream.average_rate or stream.guessed_rate
-    if interval is None:
-        return stated or Fraction(25), True
-    measured = 1 / interval
-    if overall is not None and not _alike(overall, measured):
-        steady = False
-    if not steady:
-        return stated or overall or measured, False
-    for rate in (stated, stream.guessed_rate):
-        if rate and _alike(rate, measured):
-            return _standard(rate), True
-    return _standard(measured.limit_denominator(1001)), True
-
-
-def _standard(rate: Fraction) -> Fraction:
-    """A whole number, or 1000/1001 of one, where the rate is a rounded form of that."""
-    for step in (Fraction(1), Fraction(1000, 1001)):
-        near = round(rate / step) * step
-        if abs(rate - near) <= near / 100_000:
-            return near
-    return rate
-
-
-def _alike(rate: Fraction, other: Fraction) -> bool:
-    return abs(rate - other) <= other / 50
-
-
-def _frame_count(stream: VideoStream) -> int | None:
-    """Frames by the header, less those that an edit list cuts off or that are empty."""
-    empty = _empty_packets(stream)
-    if empty:
-        return stream.frames - empty
-    index = stream.index_entries
-    if stream.frames and _indexed(stream) and 0 < len(index) <= stream.frames:
-        kept = sum(not entry.is_discard for entry in index)
-        return kept or None
-    if stream.frames:
-        return stream.frames
-    for key, value in stream.metadata.items():
-        if key.startswith("NUMBER_OF_FRAMES") and value.isdecimal():
-            return int(value) or None
-    return None
-
-
-def _empty_packets(stream: VideoStream) -> int:
-    """Packets without a frame: so an AVI, which has no times, says that the last one stands on."""
-    index = stream.index_entries
-    if stream.container.format.name != "avi" or len(index) != stream.frames:
-        return 0
-    return sum(entry.size == 0 for entry in index)
-
-
-def _timed(stream: VideoStream) -> bool:
-    """Whether the header's duration is the sum of its frames' durations."""
-    return _indexed(stream) or stream.container.format.name == "gif"
-
-
 def _loop(animation: Animation) -> dict[str, str]:
     """How often an animation plays, as a tag: 0 = for ever."""
     return {} if animation.loop is None else {"loop": str(animation.loop)}
-
-
-def _indexed(stream: VideoStream) -> bool:
-    """Whether the header lists every frame with its time (MP4, MOV)."""
-    return "mov" in stream.container.format.name.split(",")
 
 
 def _audio(container: InputContainer) -> tuple[AudioStream, ...]:
