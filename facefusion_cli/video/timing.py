@@ -55,8 +55,10 @@ def timing_of(
     interval, steady = _interval(times, time_base)
     length, of_video = header_duration(container, stream)
     count = _frame_count(stream) or announced
-    in_avi = _avi_frames(stream)
-    steady &= in_avi is None or in_avi == stream.index_entries[-1].timestamp + 1
+    slots = _avi_slots(stream)
+    if slots:
+        steady = len({b - a for a, b in pairwise(slots)}) <= 1
+        count = len(slots)
     overall = None
     if count and length and of_video and _timed(stream):
         overall = count / length
@@ -64,6 +66,10 @@ def timing_of(
     if interval is None and not stream.average_rate and first.duration:
         # A single frame, of a format that has no rate.
         rate = 1 / (first.duration * time_base)
+    if _is_avi(stream) and stream.frames and not slots:
+        # The header counts ticks; FFmpeg shortens the length of a file that is cut off.
+        length = stream.frames * time_base
+        count = round(length * rate) if steady else None
     return Timing(rate, steady, count, length)
 
 
@@ -125,10 +131,7 @@ def _alike(rate: Fraction, other: Fraction) -> bool:
 
 
 def _frame_count(stream: VideoStream) -> int | None:
-    """Frames by the header, less those that an edit list cuts off or that are empty."""
-    in_avi = _avi_frames(stream)
-    if in_avi is not None:
-        return in_avi
+    """Frames by the header, less those that an edit list cuts off."""
     index = stream.index_entries
     if stream.frames and _indexed(stream) and 0 < len(index) <= stream.frames:
         kept = sum(not entry.is_discard for entry in index)
@@ -141,16 +144,20 @@ def _frame_count(stream: VideoStream) -> int | None:
     return None
 
 
-def _avi_frames(stream: VideoStream) -> int | None:
-    """Frames by an AVI's index, if it reaches to the end.
+def _avi_slots(stream: VideoStream) -> list[int]:
+    """Where an AVI's frames stand, in its ticks, if its index reaches to the end; else nothing.
 
-    The header counts empty packets too: an AVI has no times, and so it says that a frame stands on.
+    An AVI has no times: an empty packet says that the frame before stands on, and the index leaves
+    those out.
     """
-    index = stream.index_entries
-    if stream.container.format.name != "avi" or not len(index):
-        return None
-    covered = index[-1].timestamp + 1
-    return len(index) if covered >= _WHOLE_INDEX * stream.frames else None
+    if not _is_avi(stream):
+        return []
+    slots = [entry.timestamp for entry in stream.index_entries]
+    return slots if slots and slots[-1] + 1 >= _WHOLE_INDEX * stream.frames else []
+
+
+def _is_avi(stream: VideoStream) -> bool:
+    return stream.container.format.name == "avi"
 
 
 def _timed(stream: VideoStream) -> bool:
