@@ -105,6 +105,9 @@ class OpencvReader(CountedReader):
             exact = next(reader.batches(1), None)
         if exact is None:
             return Calibration(0.0)
+        if exact.pts[0] != self._when:
+            # H.264 in AVI: it takes decoding order for times, so all is late against the sound.
+            raise _unreadable("OpenCV gives other times than the clip's", info)
         bgr = torch.from_numpy(image)[None]
         found = calibrate(exact, BgrBatch(bgr, info.color, info.layout, exact.pts, 0))
         if found.difference > _SAME_PICTURE:

@@ -13,7 +13,7 @@ from typing import Any
 import av
 import pytest
 
-from facefusion_cli.errors import TruncatedInput
+from facefusion_cli.errors import TruncatedInput, UnsupportedVideo
 from facefusion_cli.report import Report
 from facefusion_cli.types import VideoInfo
 from facefusion_cli.video.opencv_reader import OpencvReader
@@ -142,6 +142,19 @@ def test_formats(tmp_path: Path, case: Case) -> None:
     shown = [t - times[0] for t in times]
     meant = [t - clip.pts[0] for t in clip.pts]
     assert max(abs(a - b) for a, b in zip(shown, meant, strict=True)) <= Fraction(1, 1000)
+
+
+def test_times_that_opencv_gets_wrong(tmp_path: Path) -> None:
+    """An AVI has no times; where frames are reordered OpenCV takes the order of decoding for one."""
+    clip = make_clip(tmp_path / "clip.avi", codec="libx264")
+    info = probe(clip.path)
+    with pytest.raises(UnsupportedVideo, match="other times"):
+        OpencvReader(info, Report())
+    report = Report()
+    with open_reader(info, "auto", report) as reader:
+        times = [t for batch in reader.batches(5) for t in batch.pts]
+    assert times == packet_pts(clip.path)
+    assert report.facts["decoder"] == "pyav"
 
 
 class Unseekable:
