@@ -55,7 +55,7 @@ Progress = Callable[[int, int | None], None]
 def swap(
     source: Path,
     target: Path,
-    out: Path,
+    out: Path | str,
     config: Config,
     report: Report,
     progress: Progress | None = None,
@@ -64,8 +64,9 @@ def swap(
 
     Args:
         source: A photo of one person.
-        target: A clip or an image.
-        out: The output; its suffix decides the container.
+        target: A clip (a file, a folder of images, a pattern of them) or an image.
+        out: The output; its suffix decides the container. A pattern of images, an existing folder,
+            or text that ends in a slash: a folder of images.
         config: Every setting.
         report: Filled while it goes.
         progress: Told after each batch.
@@ -75,8 +76,8 @@ def swap(
             DecodeError for lost frames comes after the output was written and kept.
     """
     if is_image(target):
-        check_output(out, [source, target], overwrite=config.output.overwrite)
-        swap_image(Engine(config, report), source, target, out)
+        check_output(Path(out), [source, target], overwrite=config.output.overwrite)
+        swap_image(Engine(config, report), source, target, Path(out))
         return
     check_clip_output(out, [source, target], config.output)
     swap_clip(Engine(config, report), source, target, out, progress)
@@ -100,7 +101,11 @@ def swap_image(engine: Engine, source: Path, target: Path, out: Path) -> None:
 
 
 def swap_clip(
-    engine: Engine, source: Path, target: Path, out: Path, progress: Progress | None = None
+    engine: Engine,
+    source: Path,
+    target: Path,
+    out: Path | str,
+    progress: Progress | None = None,
 ) -> None:
     """One clip through an engine that may serve many; see swap()."""
     sources = [] if engine.idle else [source]

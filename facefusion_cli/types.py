@@ -117,6 +117,14 @@ class Edit:
     """Constant frame rate of the output; None keeps every frame's own time."""
     size: tuple[int, int] | None = None
     """Output width and height; None keeps them."""
+    until: Fraction | None = field(default=None, compare=False)
+    """The clip's time at which its last frame ends, given with a rate where it is known."""
+
+    @property
+    def stop(self) -> Fraction | None:
+        """The clip's time behind which nothing is shown."""
+        ends = [end for end in (self.window.end, self.until) if end is not None]
+        return min(ends, default=None)
 
 
 NO_EDIT = Edit()

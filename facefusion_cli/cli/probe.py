@@ -17,16 +17,21 @@ from facefusion_cli.cli.console import emit
 
 def probe(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(help="A video or an image.", metavar="FILE")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="A video, an image, a folder of images or a pattern of them.", metavar="FILE"
+        ),
+    ],
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
     """Show what ffx sees in FILE: size, timing, colour, streams and what needs care."""
     options.require_names(FILE=file)
     from facefusion_cli.video.image_kinds import is_image
-    from facefusion_cli.video.probe import probe as probe_video
+    from facefusion_cli.video.target import probe_target
 
-    facts = _image_facts(file) if is_image(file) else plain(probe_video(file))
+    facts = _image_facts(file) if is_image(file) else plain(probe_target(file))
     emit(json.dumps(facts, indent=2) if as_json else as_text(facts))
 
 

@@ -28,11 +28,13 @@ def swap(
         Path, typer.Argument(help="Video or image whose faces are replaced.", metavar="TARGET")
     ],
     out: Annotated[
-        Path,
+        str,
         typer.Option(
             "-o",
             "--out",
-            help="The result: .mp4, .mov or .mkv for a video, the target's kind for an image.",
+            help="The result: .mp4, .mov, .mkv, .webm or .gif for a video; a folder (with a slash "
+            "at its end) or a pattern such as f_%04d.png for its frames as images; the target's "
+            "kind for an image.",
             metavar="OUT",
             rich_help_panel="Output",
         ),
@@ -81,20 +83,22 @@ def swap(
     Sound, timing and the picture outside the faces stay as they are.
     """
     session = context.ensure_object(Session)
-    options.require_names(SOURCE=source, TARGET=target, OUT=out)
+    place = Path(out)
+    options.require_names(SOURCE=source, TARGET=target, OUT=place)
     settings = options.config_from(context.params)
     run = Report(settings=settings.as_dict(), versions=versions())
     run.facts.update(source=str(source), target=str(target), output=str(out))
-    with reporting_to(report, run, protected=(source, target, out, config)):
+    with reporting_to(report, run, protected=(source, target, place, config)):
         # The pipeline checks the output too; here it does not wait for torch to load.
-        check_output(out, [source, target], overwrite=settings.output.overwrite)
+        if place.suffix and "%" not in place.name and not out.endswith("/") and not place.is_dir():
+            check_output(place, [source, target], overwrite=settings.output.overwrite)
         from facefusion_cli import pipeline
 
         with ProgressBar(session) as progress:
             pipeline.swap(source, target, out, settings, run, progress)
         session.interrupts.ignore()  # the output is there: the rest is a matter of milliseconds
         log.info(_summary(run))
-    emit(str(out))
+    emit(out)
 
 
 def _summary(run: Report) -> str:

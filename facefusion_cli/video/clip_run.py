@@ -43,7 +43,7 @@ _NOT_IN_THE_KEY = {
 """Settings that change nothing of what a part holds."""
 
 
-def check_clip_output(out: Path, inputs: Sequence[Path], output: OutputConfig) -> None:
+def check_clip_output(out: Path | str, inputs: Sequence[Path], output: OutputConfig) -> None:
     """Refuses an output that cannot or must not be written; to be called before any work.
 
     Args:
@@ -56,9 +56,9 @@ def check_clip_output(out: Path, inputs: Sequence[Path], output: OutputConfig) -
     """
     read = [*inputs, *([Path(output.audio_file)] if output.audio_file else [])]
     if is_image_folder(out):
-        check_image_folder(out, read, output.overwrite)
+        check_image_folder(Path(out), read, output.overwrite)
     else:
-        check_output(out, read, overwrite=output.overwrite)
+        check_output(Path(out), read, overwrite=output.overwrite)
 
 
 class Writer(Protocol):
@@ -89,7 +89,7 @@ class ClipRun:
 
     Args:
         target: A clip: a file, a folder of images or a pattern of them.
-        out: The output.
+        out: The output; text that ends in a slash is a folder of images.
         sources: The photos, for --resume.
         config: Every setting.
         report: Told of everything.
@@ -102,13 +102,14 @@ class ClipRun:
     def __init__(
         self,
         target: Path,
-        out: Path,
+        out: Path | str,
         sources: Sequence[Path],
         config: Config,
         report: Report,
         device: Device,
     ) -> None:
-        self._out, self._config, self._report = out, config, report
+        self._out, self._config, self._report = Path(out), config, report
+        self._as_images = is_image_folder(out)
         self._sources, self._device = sources, device
         self.info = at_own_rate(probe_target(target), config.output)
         """The clip as it is."""
@@ -219,7 +220,7 @@ class ClipRun:
 
     def _open_writer(self) -> Writer:
         output = self._config.output
-        if is_image_folder(self._out):
+        if self._as_images:
             return ImageFolderWriter(self._out, self.shown, self._config, self._report, self.edit)
         if output.writer == "opencv":
             return OpencvWriter(self._out, self.shown, self._config, self._report, self.edit)
@@ -230,7 +231,7 @@ class ClipRun:
         if not output.resume:
             return None
         gif = self._out.suffix.lower() == ".gif"
-        if gif or output.writer == "opencv" or is_image_folder(self._out):
+        if gif or output.writer == "opencv" or self._as_images:
             what = "a GIF" if gif else "a folder of images" if output.writer == "pyav" else "OpenCV"
             raise UsageError(
                 f"--resume does not work with {what}", hint="leave it out, or write a video"

@@ -79,8 +79,10 @@ def plan_edit(info: VideoInfo, output: OutputConfig, report: Report) -> tuple[Ed
         count = None if length is None else max(1, round(length * rate))
         shown = replace(shown, frame_rate=rate, frame_count_from_header=count)
         report.note(f"frame rate {_number(info.frame_rate)} becomes {_number(rate)}")
+    length = info.duration_from_header
+    until = None if length is None or rate is None else info.start + length
     same_size = size == (info.width, info.height)
-    return Edit(window, rate, None if same_size else size), shown
+    return Edit(window, rate, None if same_size else size, until), shown
 
 
 def at_own_rate(info: VideoInfo, output: OutputConfig) -> VideoInfo:
@@ -92,7 +94,9 @@ def at_own_rate(info: VideoInfo, output: OutputConfig) -> VideoInfo:
     rate = parse_rate(output.fps)
     if not info.images or rate is None:
         return info
-    return replace(info, frame_rate=rate, duration_from_header=len(info.images) / rate)
+    return replace(
+        info, frame_rate=rate, time_base=1 / rate, duration_from_header=len(info.images) / rate
+    )
 
 
 def parse_rate(text: str) -> Fraction | None:

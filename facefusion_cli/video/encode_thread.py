@@ -158,7 +158,7 @@ class ClipEncoder:
             1 / plan.rate,
             rate=self._edit.rate,
             least=plan.least_ticks,
-            end=self._edit.window.end,
+            end=self._edit.stop,
         )
         return self._pacer
 

@@ -230,7 +230,7 @@ class ImageFolderWriter:
             self._show(frame)
             return
         if self._pacer is None:
-            usual, end = 1 / self._info.frame_rate, self._edit.window.end
+            usual, end = 1 / self._info.frame_rate, self._edit.stop
             self._pacer = Pacer(frame.pts[0], 1 / rate, usual, rate=rate, end=end)
         for shown in self._pacer.push(frame, frame.pts[0]):
             self._show(shown.frame)

@@ -167,7 +167,7 @@ class OpencvWriter:
                     _TICK,
                     1 / self._rate,
                     rate=self._rate,
-                    end=self._edit.window.end,
+                    end=self._edit.stop,
                 )
             for i, time in enumerate(batch.pts):
                 for shown in self._pacer.push(self._picture(batch, i), time):
