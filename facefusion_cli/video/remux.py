@@ -171,7 +171,7 @@ class StreamCopier:
                 self._end_sound(self._window.end - shift)
         for feed in self._feeds:
             for index, track in feed.source.tracks.items():
-                feed.carried[index] = self._add_stream(sink, track)
+                feed.carried[index] = self._add_stream(sink, feed, track)
         for stream in self._attachments:
             sink.add_stream_from_template(stream)
         sink.metadata.update(self.tags)
@@ -309,14 +309,15 @@ class StreamCopier:
         if parts:
             self._report.warn(f"dropped: {'; '.join(parts)}: a GIF holds pictures only")
 
-    def _add_stream(self, sink: OutputContainer, track: Track) -> _Carried:
+    def _add_stream(self, sink: OutputContainer, feed: _Feed, track: Track) -> _Carried:
         source, codec = track.source, track.fate.codec
         carried: _Carried
         if track.fate.action == "copy":
             carried = _Carried(track, sink.add_stream_from_template(source))
         elif isinstance(source, AudioStream):
             assert codec is not None
-            encoder = SoundEncoder(source, codec, sink)
+            amid = feed.source.window.start is not None
+            encoder = SoundEncoder(source, codec, sink, amid=amid)
             carried = _Carried(track, encoder.stream, encoder=encoder)
         else:
             assert isinstance(source, SubtitleStream)

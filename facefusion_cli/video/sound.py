@@ -28,6 +28,8 @@ _BITS_PER_CHANNEL = {"aac": 96_000, "opus": 80_000}
 _SEAM = Fraction(1, 50)
 """Seconds by which a packet's time may differ from the end of the one before without a break:
 containers round times to as much as this."""
+_SETTLING = 9
+"""Frames by which the place of a sound is found that is taken up in its midst."""
 
 
 class SoundEncoder:
@@ -37,9 +39,13 @@ class SoundEncoder:
         source: The stream, whose packets are given to push().
         codec: What it becomes: aac or opus.
         sink: The output; it gets a stream.
+        amid: The sound is taken up in its midst. Its place is then found by several frames, whose
+            times some containers round to milliseconds.
     """
 
-    def __init__(self, source: AudioStream, codec: str, sink: OutputContainer) -> None:
+    def __init__(
+        self, source: AudioStream, codec: str, sink: OutputContainer, *, amid: bool = False
+    ) -> None:
         self._source, self._sink = source, sink
         context = source.codec_context
         rate = _nearest(_RATES[codec], context.sample_rate)
@@ -57,6 +63,8 @@ class SoundEncoder:
         self._rate = rate
         # Packed samples: PyAV's planar frames end at eight pointers, one too few for 7.1.
         self._resampler = av.AudioResampler("flt", self.layout, rate)
+        self._settle = _SETTLING if amid else 1
+        self._held: list[av.AudioFrame] = []
         self._next: int | None = None
         self._written: int | None = None
 
@@ -76,9 +84,15 @@ class SoundEncoder:
         except PACKET_ERRORS:
             self.damaged += packet is not None
             frames = []
-        for frame in frames:
+        self._held += frames
+        if self._next is None and packet is not None and len(self._held) < self._settle:
+            return
+        if self._next is None:
+            self._next = _phase(self._held, shift)
+        for frame in self._held:
             self._date(frame, shift)
             self._encode(self._resampler.resample(frame), window)
+        self._held = []
         if packet is None:
             self._encode(self._resampler.resample(None), window)
             self._sink.mux(self.stream.encode(None))
@@ -129,6 +143,19 @@ class SoundEncoder:
         piece.sample_rate, piece.time_base = self._rate, Fraction(1, self._rate)
         piece.pts = frame.pts + first
         yield piece
+
+
+def _phase(frames: Sequence[av.AudioFrame], shift: Fraction) -> int | None:
+    """Sample of the output at which the first of some frames begins; None if none has a time."""
+    starts, samples = [], 0
+    for frame in frames:
+        if frame.pts is not None and frame.time_base is not None:
+            own = round((frame.pts * frame.time_base - shift) * frame.sample_rate)
+            starts.append(own - samples)
+        samples += frame.samples
+    if not starts or abs(starts[-1] - starts[0]) > frames[0].sample_rate * _SEAM:
+        return starts[0] if starts else None
+    return sorted(starts)[len(starts) // 2]
 
 
 def layout_of(source: AudioStream, codec: str) -> str:

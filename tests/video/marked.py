@@ -18,7 +18,6 @@ from scipy.signal import correlate
 BRIGHT = 150
 _CHIRP_SECONDS = 0.1
 _NEIGHBOURS = 10
-_PLANAR = {"s16p", "fltp", "s32p", "dblp", "u8p"}
 
 
 @dataclass(frozen=True)
@@ -140,15 +139,16 @@ def listen(path: Path, track: int = 0) -> tuple[np.ndarray, list[tuple[int, Frac
     """The first channel of a track in 16-bit units; where its frames begin in it and in time."""
     parts, places, count, rate = [], [], 0, 48_000
     with av.open(path) as file:
-        for frame in file.decode(file.streams.audio[track]):
-            data = frame.to_ndarray()
-            channels = len(frame.layout.channels)
-            mono = data[0] if frame.format.name in _PLANAR else data[0][::channels]
-            scale = {"flt": 32768, "fltp": 32768, "s32": 2**-16, "s32p": 2**-16}
-            parts.append(mono.astype(float) * scale.get(frame.format.name, 1))
-            places.append((count, frame.pts * frame.time_base))
-            count += len(mono)
-            rate = frame.sample_rate
+        stream = file.streams.audio[track]
+        # Packed samples: PyAV's planar frames end at eight pointers, one too few for 7.1.
+        packed = av.AudioResampler("flt", stream.codec_context.layout, stream.rate)
+        for frame in file.decode(stream):
+            for piece in packed.resample(frame):
+                mono = piece.to_ndarray()[0][:: len(piece.layout.channels)].astype(float)
+                parts.append(mono * 32768)
+                places.append((count, piece.pts * piece.time_base))
+                count += len(mono)
+                rate = piece.sample_rate
     return np.concatenate(parts) if parts else np.zeros(0), places, rate
 
 
