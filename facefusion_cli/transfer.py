@@ -43,7 +43,9 @@ WHITE = 203.0
 PQ_PEAK = 10_000.0
 """cd/m2 at a PQ signal of 1."""
 HLG_PEAK = 1000.0
-"""cd/m2 of the display that HLG is shown on, whose system gamma is 1.2."""
+"""cd/m2 of the display that HLG is shown on."""
+HLG_GAMMA = 1.2
+"""Exponent of the OOTF for such a display."""
 
 # BT.2100 table 4.
 _M1, _M2 = 2610 / 16384, 2523 / 4096 * 128
@@ -51,8 +53,8 @@ _C2, _C3 = 2413 / 4096 * 32, 2392 / 4096 * 32
 _C23 = _C2 - _C3
 # BT.2100 table 5.
 _A, _B, _C = 0.17883277, 0.28466892, 0.55991073
-_GAMMA = 1.2
 LUMINANCE_2020 = (0.2627, 0.6780, 0.0593)
+"""Shares of red, green and blue in the luminance of BT.2020."""
 
 _DARK = 0.1
 """cd/m2 up to which the curves are straight."""
@@ -125,6 +127,7 @@ def hlg_inverse_oetf(signal: Tensor) -> Tensor:
     return low.square_().div_(3).add_(high.sub_(_C).div_(_A).exp_().add_(_B - 1).div_(12))
 
 
+@lru_cache
 def primaries_matrix(color: ColorSpec) -> np.ndarray:
     """[3,3] float64 from linear RGB of a clip to that of BT.709, white to white.
 
@@ -134,6 +137,16 @@ def primaries_matrix(color: ColorSpec) -> np.ndarray:
     own = _CHROMATICITIES.get(number, _CHROMATICITIES[1])
     matrix: np.ndarray = np.linalg.inv(_to_xyz(_CHROMATICITIES[1])) @ _to_xyz(own)
     return matrix
+
+
+def luminance_2020(rgb: Tensor) -> Tensor:
+    """Luminance [N,1,h,w] of linear RGB [N,3,h,w]."""
+    red, green, blue = (rgb[:, k : k + 1] for k in range(3))
+    return (
+        (red * LUMINANCE_2020[0])
+        .add_(green, alpha=LUMINANCE_2020[1])
+        .add_(blue, alpha=LUMINANCE_2020[2])
+    )
 
 
 def affine(values: Tensor, matrix: np.ndarray, out: Tensor | None = None) -> Tensor:
@@ -199,7 +212,7 @@ def _pq_signal(light: Tensor) -> Tensor:
 
 
 _HLG_UNIT = HLG_PEAK / WHITE
-_HLG_LEAST = (_DARK / HLG_PEAK) ** (1 / _GAMMA)
+_HLG_LEAST = (_DARK / HLG_PEAK) ** (1 / HLG_GAMMA)
 """Scene light of 0.1 cd/m2."""
 _HLG_DARK = math.sqrt(3 * _HLG_LEAST)
 _HLG_STEP = 2 * _HLG_DARK / 3
@@ -212,15 +225,15 @@ def _hlg_light(signal: Tensor) -> Tensor:
     scene = hlg_inverse_oetf(size.clamp(_HLG_DARK, 1)).add_(_HLG_LEAST)
     scene.add_(size.clamp_max(_HLG_DARK).sub_(_HLG_DARK), alpha=_HLG_STEP)
     scene.add_(size.clamp_min_(1).sub_(1), alpha=_HLG_TOP_STEP).copysign_(signal)
-    gain = _power_(_luminance(scene).clamp_min_(_HLG_LEAST), _GAMMA - 1)
+    gain = _power_(luminance_2020(scene).clamp_min_(_HLG_LEAST), HLG_GAMMA - 1)
     return scene.mul_(gain.mul_(_HLG_UNIT))
 
 
 def _hlg_signal(light: Tensor) -> Tensor:
     display = light / _HLG_UNIT
     # The factor's luminance is that of the scene: Y_display = Y_scene^gamma.
-    least = _HLG_LEAST**_GAMMA
-    gain = _power_(_luminance(display).clamp_min_(least), (_GAMMA - 1) / _GAMMA)
+    least = _HLG_LEAST**HLG_GAMMA
+    gain = _power_(luminance_2020(display).clamp_min_(least), (HLG_GAMMA - 1) / HLG_GAMMA)
     scene = display.div_(gain)
     size = scene.abs()
     low, middle, high = _HLG_ENDS
@@ -230,16 +243,6 @@ def _hlg_signal(light: Tensor) -> Tensor:
     signal.add_(size.clamp_max(low).sub_(low), alpha=1 / _HLG_STEP)
     signal.add_(size.clamp_min_(high).sub_(high), alpha=1 / _HLG_TOP_STEP)
     return signal.copysign_(scene)
-
-
-def _luminance(rgb: Tensor) -> Tensor:
-    """[N,1,h,w]."""
-    red, green, blue = (rgb[:, k : k + 1] for k in range(3))
-    return (
-        (red * LUMINANCE_2020[0])
-        .add_(green, alpha=LUMINANCE_2020[1])
-        .add_(blue, alpha=LUMINANCE_2020[2])
-    )
 
 
 def _solve_shoulder() -> float:
