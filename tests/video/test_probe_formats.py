@@ -145,7 +145,7 @@ def test_formats(tmp_path: Path, case: Case) -> None:
 
 
 def test_times_that_opencv_gets_wrong(tmp_path: Path) -> None:
-    """An AVI has no times; where frames are reordered OpenCV takes the order of decoding for one."""
+    """An AVI has no times; where frames are reordered OpenCV takes that of decoding for one."""
     clip = make_clip(tmp_path / "clip.avi", codec="libx264")
     info = probe(clip.path)
     with pytest.raises(UnsupportedVideo, match="other times"):
@@ -234,21 +234,29 @@ def test_negative_times(tmp_path: Path, suffix: str) -> None:
     assert len(packet_pts(clip.path)) in {15, 20}
 
 
-def with_gaps(path: Path, slots: Sequence[int], **how: Any) -> Path:
-    """An AVI whose frames stand in these slots; those between are empty packets."""
+def with_gaps(
+    path: Path, slots: Sequence[int], *, clock: str = ".avi", size: tuple[int, int] = (64, 48)
+) -> Path:
+    """An AVI whose frames stand in these slots of 1/25 s; those between are empty packets.
+
+    Args:
+        path: Where.
+        slots: One a frame.
+        clock: The container whose clock the AVI gets: 25 ticks a second of an AVI, 1000 of .mkv.
+        size: Width and height.
+    """
     clip = make_clip(
-        path.with_suffix(".mkv"),
+        path.with_suffix(f".source{clock}"),
         codec="mjpeg",
         pix_fmt="yuvj420p",
-        pts=[Fraction(slot, 25) for slot in slots],
-        **how,
+        frames=len(slots),
+        size=size,
     )
     with av.open(clip.path) as source, av.open(path, "w") as sink:
         stream = sink.add_stream_from_template(source.streams.video[0])
-        for packet in source.demux(video=0):
-            if packet.pts is None or packet.time_base is None:
-                continue
-            packet.pts = packet.dts = round(packet.pts * packet.time_base * 25)
+        there = (packet for packet in source.demux(video=0) if packet.pts is not None)
+        for packet, slot in zip(there, slots, strict=True):
+            packet.pts = packet.dts = slot
             packet.time_base, packet.duration, packet.stream = Fraction(1, 25), 1, stream
             sink.mux(packet)
     return path
@@ -264,7 +272,7 @@ def test_an_avi_whose_frames_stand_on(tmp_path: Path) -> None:
 
 def test_an_avi_of_a_fine_clock(tmp_path: Path) -> None:
     """Matroska copied to AVI by FFmpeg: a tick a millisecond, 39 empty packets a frame."""
-    info = probe(with_gaps(tmp_path / "clip.avi", range(20)))
+    info = probe(with_gaps(tmp_path / "clip.avi", range(20), clock=".mkv"))
     assert info.time_base < Fraction(1, 100)
     assert (info.frame_count_from_header, info.hazards) == (20, frozenset())
     assert both(info) == [Fraction(i, 25) for i in range(20)]
@@ -285,6 +293,18 @@ def test_an_avi_that_is_cut_off(tmp_path: Path) -> None:
         with reader:
             assert 30 < sum(len(batch) for batch in reader.batches(8)) < 70
             assert isinstance(reader.check_complete(), TruncatedInput)
+
+
+def test_an_avi_with_gaps_that_is_cut_off(tmp_path: Path) -> None:
+    slots = [*range(0, 90, 3), *range(1, 90, 3)]
+    path = with_gaps(tmp_path / "clip.avi", sorted(slots), size=(128, 96))
+    info = probe(truncate(path, tmp_path / "cut.avi", 0.5))
+    assert info.time_base == Fraction(1, 25), "a tick a frame: steps of 1 and 2 are no rounding"
+    assert (info.frame_count_from_header, info.hazards) == (None, {"vfr"})
+    with PyavReader(info, Report()) as reader:
+        times = [t for batch in reader.batches(8) for t in batch.pts]
+        assert isinstance(reader.check_complete(), TruncatedInput)
+    assert times == [Fraction(slot, 25) for slot in sorted(slots)][: len(times)]
 
 
 @pytest.mark.parametrize(
