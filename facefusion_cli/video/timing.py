@@ -86,7 +86,7 @@ def _interval(times: list[int], time_base: Fraction) -> tuple[Fraction | None, b
         return None, True
     # A coarse clock (Matroska: 1 ms) rounds each time by half a tick, so steps differ by one; a
     # clock that ticks once a frame does not.
-    allowed = max(1.5 if usual > 2 else 0.5, 0.02 * usual)
+    allowed = max(1.5 if usual > 2 else 0.4, 0.02 * usual)
     steady = all(abs(step - usual) <= allowed for step in steps)
     mean = Fraction(ordered[-1] - ordered[0], len(steps)) if steady else Fraction(usual)
     return mean * time_base, steady
