@@ -329,7 +329,7 @@ def _rate(info: VideoInfo) -> Fraction | None:
 
 def _number(info: VideoInfo, pts: Fraction) -> int | None:
     """Which of the images a clip is made of stands at a time."""
-    number = (pts - info.start) * info.frame_rate
+    number = pts * info.frame_rate
     there = number.denominator == 1 and 0 <= number < len(info.images)
     return int(number) if there else None
 

@@ -638,6 +638,18 @@ def test_images_keep_their_names_and_metadata(tmp_path: Path) -> None:
         assert image.getexif()[0x010F] == "ACME"
 
 
+def test_a_part_of_the_images_keeps_its_names(tmp_path: Path) -> None:
+    folder, out = tmp_path / "in", tmp_path / "out"
+    pictures = make_images(folder, [f"{i}.png" for i in range(8)])
+    info = probe_target(folder)
+    window = Window(Fraction(3, 25), Fraction(6, 25))
+    batches, _ = read(info, window=window)
+    # What is written begins later than the images do.
+    write(out, replace(info, start=Fraction(3, 25)), batches, edit=Edit(window))
+    assert written(out) == ["3.png", "4.png", "5.png"]
+    assert np.array_equal(loaded(out / "4.png"), pictures[4])
+
+
 def test_lost_pictures_leave_their_names_free(tmp_path: Path) -> None:
     folder, out = tmp_path / "in", tmp_path / "out"
     make_images(folder, [f"{i}.png" for i in range(5)])
