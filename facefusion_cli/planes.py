@@ -175,13 +175,15 @@ def write_region(frames: FrameBatch, index: int, box: Box, rgb: Tensor, weight: 
         return
     bits = frames.layout.bits
     sx, sy = frames.layout.subsampling
-    old = _region_codes(frames, index, box)
+    old, new = _region_codes(frames, index, box)[None], rgb.to(torch.float32)[None]
     if is_hdr(frames.color):
         # The same way there and back as the new pixels, so that rounding errors are the same too.
-        old = _codes(rgb_from_codes(old[None], frames.color, bits), frames.color, bits)[0]
+        both = torch.cat([rgb_from_codes(old, frames.color, bits), new])
+        old, new = _codes(both, frames.color, bits).split(1)
+    else:
+        new = _codes(new, frames.color, bits)
     weight = weight.to(torch.float32)
-    change = _codes(rgb.to(torch.float32)[None], frames.color, bits)[0]
-    change.sub_(old).mul_(weight)
+    change = (new - old)[0].mul_(weight)
     cell_weight = _cell_means(weight, (sx, sy))
     low, high = _legal(frames.color, bits)
     for number, plane in enumerate(frames.planes):

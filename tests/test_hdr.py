@@ -10,13 +10,17 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 from itertools import product
+from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from facefusion_cli.config import load_config
 from facefusion_cli.letterbox import letterbox
+from facefusion_cli.pipeline import Engine
 from facefusion_cli.planes import (
     frames_from_rgb,
     planes_matrix,
@@ -26,6 +30,8 @@ from facefusion_cli.planes import (
     rgb_matrix,
     write_region,
 )
+from facefusion_cli.report import Report
+from facefusion_cli.stages.track import CERTAIN_STILL
 from facefusion_cli.transfer import (
     from_sdr,
     hlg_inverse_oetf,
@@ -36,6 +42,7 @@ from facefusion_cli.transfer import (
     to_sdr,
 )
 from facefusion_cli.types import ColorSpec, FrameBatch, Matrix, PlaneLayout, Range
+from tests.people import portrait
 
 PQ, HLG = 16, 18
 TRANSFERS = [PQ, HLG]
@@ -359,6 +366,92 @@ def test_a_gpu_gives_the_codes_back_too(transfer: int, span: Range, bits: int) -
     write_region(there, 0, whole(there), region, torch.ones_like(region[:1]))
     assert codes_off(there.to("cpu"), before) == 0
     assert codes_off(frames_from_rgb(region[None], color, there.layout).to("cpu"), before) == 0
+
+
+def linear(srgb: np.ndarray) -> np.ndarray:
+    return np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
+
+
+def graded(rgb: np.ndarray, transfer: int, white: float) -> np.ndarray:
+    """An SDR picture [h,w,3] as R'G'B' of an HDR clip, its white at so many cd/m2."""
+    nits = white * (linear(rgb) @ np.linalg.inv(TO_709).T)
+    if transfer == PQ:
+        return np.vectorize(pq_code)(nits)
+    luminance = nits @ np.array([0.2627, 0.6780, 0.0593]) / 1000
+    scene = nits / 1000 * np.maximum(luminance, 1e-9)[..., None] ** (-1 / 6)
+    return np.vectorize(hlg_code)(scene)
+
+
+def shown_as_sdr(signal: np.ndarray, transfer: int, white: float) -> np.ndarray:
+    """The inverse of graded()."""
+    if transfer == PQ:
+        nits = np.vectorize(pq_nits)(signal.clip(0))
+    else:
+        scene = np.vectorize(hlg_scene)(signal.clip(0))
+        luminance = scene @ np.array([0.2627, 0.6780, 0.0593])
+        nits = 1000 * scene * luminance[..., None] ** 0.2
+    light = (nits / white @ np.array(TO_709).T).clip(0, 1)
+    return np.where(light <= 0.0031308, 12.92 * light, 1.055 * light ** (1 / 2.4) - 0.055)
+
+
+SIDE = 256
+SDR = ColorSpec("bt709", "limited", (1, 1, 1, 1))
+
+
+def still(signal: np.ndarray, color: ColorSpec) -> FrameBatch:
+    """R'G'B' [h,w,3] of a clip as a frame of 10 bits."""
+    plain = ColorSpec(color.matrix, color.range, (color.tags[0], color.tags[1], 1, 1))
+    rgb = torch.from_numpy(signal).float().permute(2, 0, 1)[None]
+    made = frames_from_rgb(rgb, plain, PlaneLayout((2, 2), 10))
+    return FrameBatch(made.planes, color, made.layout, made.pts, 0)
+
+
+def swapped(engine: Engine, photo: Path, frames: FrameBatch) -> FrameBatch:
+    """The frame with the photo's face on it."""
+    new = FrameBatch(
+        tuple(p.clone() for p in frames.planes),  # type: ignore[arg-type]
+        frames.color,
+        frames.layout,
+        frames.pts,
+        0,
+    )
+    engine.clip(photo, certain=CERTAIN_STILL).swap(new)
+    return new
+
+
+def picture_of(frames: FrameBatch) -> np.ndarray:
+    """[h,w,3] the clip's own R'G'B'."""
+    return read_signal(frames, 0, whole(frames)).permute(1, 2, 0).double().numpy()
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    return Engine(load_config(flags={"runtime": {"device": "cpu"}}), Report())
+
+
+@pytest.mark.parametrize("person", ["P002", "P005"])
+def test_a_face_gets_the_colours_it_gets_in_sdr(
+    engine: Engine, source_photo: Path, person: str
+) -> None:
+    """The same portrait as SDR, HDR10 and HLG; white at 203 cd/m2; swapped; compared as SDR."""
+    target = portrait(person, SIDE) / 255
+    plain = picture_of(swapped(engine, source_photo, still(target, SDR))).clip(0, 1)
+    new = np.abs(plain - target).max(-1) > 0.02
+    for transfer in TRANSFERS:
+        before = still(graded(target, transfer, 203), hdr(transfer))
+        frames = swapped(engine, source_photo, before)
+        ours = shown_as_sdr(picture_of(frames), transfer, 203)
+        changed = np.abs(ours - target).max(-1) > 0.02
+        assert changed.sum() > 2000
+        assert (changed & new).sum() > 0.9 * (changed | new).sum()
+        skin = cv2.erode((changed & new).astype(np.uint8), np.ones((3, 3), np.uint8)) > 0
+        difference = 255 * (ours[skin].mean(0) - plain[skin].mean(0))
+        assert np.abs(difference).max() < 3, difference
+        assert np.abs(255 * (ours - plain))[skin].mean() < 4
+        edge = SIDE // 16
+        for old, plane in zip(before.planes, frames.planes, strict=True):
+            assert torch.equal(old[:, :edge], plane[:, :edge])
+            assert torch.equal(old[:, :, :edge], plane[:, :, :edge])
 
 
 def test_the_planes_of_known_hdr_colours() -> None:

@@ -419,6 +419,67 @@ def test_opencv_and_back_keeps_the_decoders_planes(
     assert float(torch.cat([n.flatten() for n in near]).float().mean()) >= 0.998
 
 
+PATCHES = {
+    "red": (1, 0, 0),
+    "green": (0, 1, 0),
+    "blue": (0, 0, 1),
+    "yellow": (1, 1, 0),
+    "cyan": (0, 1, 1),
+    "magenta": (1, 0, 1),
+    "grey": (0.5, 0.5, 0.5),
+    "skin": (0.784, 0.616, 0.525),
+}
+UNTAGGED = ColorSpec()
+COLOUR_ROWS = [
+    *product(MATRICES, RANGES, LAYOUTS, (8, 10, 12)),
+    *product(("rgb",), RANGES, [(1, 1)], (8, 10, 12)),
+    ("untagged", "limited", (2, 2), 8),
+]
+
+
+def row_color(matrix: str, name: Range) -> ColorSpec:
+    """The colours of a row, with the tags that a clip of such has."""
+    if matrix == "untagged":
+        return UNTAGGED
+    tag = {"rgb": 0, "bt601": 6, "bt709": 1, "bt2020": 9}[matrix]
+    primaries, transfer = {0: (1, 13), 6: (6, 6), 1: (1, 1), 9: (9, 14)}[tag]
+    return ColorSpec(matrix, name, (tag, primaries, transfer, RANGE_TAG[name]))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("matrix", "name", "subsampling", "bits"), COLOUR_ROWS)
+def test_colour_patches(matrix: str, name: Range, subsampling: tuple[int, int], bits: int) -> None:
+    """Untagged is BT.601, limited, as every decoder here takes it."""
+    color, layout = row_color(matrix, name), PlaneLayout(subsampling, bits)
+    rgb = np.array(list(PATCHES.values()))
+    codes = h273_codes(rgb.T, color, bits).clip(0, 2**bits - 1)
+    flat = torch.from_numpy(rgb).float()[:, :, None, None].expand(-1, -1, 8, 12)
+    # A rounded code is off by half, in RGB by half the sum of the inverse's row; chroma that
+    # full range cuts (H.273's 256 of 8 bits) by half a code more.
+    off = 0.51 * np.abs(rgb_matrix(color, bits)[:, :3]).sum(1) * (2 if name == "full" else 1)
+
+    whole = frames_from_rgb(flat, color, layout)
+    assert np.abs(flat_codes(whole) - codes).max() <= 0.5 + 1e-3
+    shown = rgb_frames(whole).double().numpy()
+    assert (np.abs(shown - rgb[:, :, None, None]).max((0, 2, 3)) < off).all()
+
+    # The same patches into the middle of grey frames.
+    frames = frames_from_rgb(torch.full((8, 3, 8, 12), 0.5), color, layout)
+    for index, patch in enumerate(flat):
+        write_region(frames, index, (2, 2, 10, 6), patch[:, :4, :8], torch.ones(1, 4, 8))
+        read = read_region(frames, index, (4, 4, 6, 6)).double().numpy()
+        if subsampling == (1, 1):
+            assert (np.abs(read - rgb[index][:, None, None]).max((1, 2)) < off).all()
+    assert np.abs(flat_codes(frames, 4) - codes).max() <= 0.5 + 1e-3
+
+
+def flat_codes(frames: FrameBatch, at: int = 0) -> np.ndarray:
+    """[3,N] the codes of one pixel of every frame."""
+    sx, sy = frames.layout.subsampling
+    y, u, v = frames.planes
+    samples = [y[:, at, at], u[:, at // sy, at // sx], v[:, at // sy, at // sx]]
+    return np.stack([s.numpy() for s in samples]).astype(float)
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("subsampling", LAYOUTS)
 def test_a_gpu_does_the_same(subsampling: tuple[int, int]) -> None:
