@@ -40,6 +40,8 @@ _SAME_COLOUR = 3
 """Levels by which a profile may differ from sRGB and be taken for it."""
 _PROFILE_SPACE = slice(16, 20)
 """Where an ICC profile names its colour space."""
+_EXIF_IN_PNG = {"exif", "Raw profile type exif"}
+"""Where Pillow has found EXIF in a PNG's header."""
 _TIFF_BITS = 258
 """TIFF tag BitsPerSample."""
 _PNG_DEPTH_AT = 24
@@ -72,8 +74,13 @@ class ImageHeader:
     """Of the upright picture; 1 unless a PNG says otherwise."""
 
 
-def read_header(path: Path) -> ImageHeader:
+def read_header(path: Path, *, quick: bool = False) -> ImageHeader:
     """The header of an image that can be a frame.
+
+    Args:
+        path: The file.
+        quick: An orientation that a PNG states only behind its pixels is not looked for: that
+            would decode them all.
 
     Raises:
         InputError, CorruptInput: As decode_image says, as far as the header tells.
@@ -81,7 +88,8 @@ def read_header(path: Path) -> ImageHeader:
     check_input(path, "an image")
     with reading_image(path), path.open("rb") as file, Image.open(file) as image:
         refuse_unreadable(image, image_kind(path), path)
-        turned = orientation(image) in range(5, 9)
+        hidden = quick and image.format == "PNG" and not _EXIF_IN_PNG & image.info.keys()
+        turned = not hidden and orientation(image) in range(5, 9)
         file.seek(0)
         head = file.read(_PNG_DEPTH_AT + 1)
         # Pillow gives the upright size of a TIFF, and the stored one of all others.

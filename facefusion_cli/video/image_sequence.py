@@ -99,7 +99,8 @@ def _headers(pictures: tuple[Path, ...], path: Path) -> Iterator[tuple[Path, Ima
     found = False
     for picture in pictures:
         try:
-            header = read_header(picture)
+            # The first one's size is the clip's.
+            header = read_header(picture, quick=found)
         except FfxError as error:
             why = why or error
             continue

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+import struct
 import subprocess
 import sys
 import threading
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -17,7 +19,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageFile
 
 from facefusion_cli.config import Config, load_config
 from facefusion_cli.errors import (
@@ -353,6 +355,34 @@ def test_orientation_of_every_kind(tmp_path: Path) -> None:
         stored = pictures[index] if index < 4 else pictures[0][:, :, [0, 0, 0]]
         expected = np.rot90(stored, -1) * 257.0
         assert np.abs(frame - expected).mean() < (600 if index == 3 else 0.5), names[index]
+
+
+def test_orientation_behind_the_pixels(tmp_path: Path) -> None:
+    """PNG allows EXIF behind the picture, where no header shows it."""
+    folder = tmp_path / "in"
+    pictures = make_images(folder, ["0.png", "1.png"])
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    chunk = b"eXIf" + exif.tobytes()[6:]
+    added = struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk))
+    for name in ("0.png", "1.png"):
+        data = (folder / name).read_bytes()
+        (folder / name).write_bytes(data[:-12] + added + data[-12:])
+    info = probe_target(folder)
+    assert (info.width, info.height) == (24, 40)
+    frames = stacked(read(info)[0])
+    assert np.array_equal(frames, [np.rot90(pixels, -1) for pixels in pictures])
+
+
+def test_headers_are_read_without_the_pixels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_images(tmp_path / "in", [f"{i}.png" for i in range(6)])
+    loads = []
+    load = ImageFile.ImageFile.load
+    monkeypatch.setattr(ImageFile.ImageFile, "load", lambda image: loads.append(1) or load(image))
+    assert len(probe_target(tmp_path / "in").images) == 6
+    assert len(loads) <= 1
 
 
 def test_deep_pictures_make_a_deep_clip(tmp_path: Path) -> None:

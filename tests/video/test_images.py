@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from functools import cache
 from pathlib import Path
 
 import cv2
@@ -51,7 +52,9 @@ def opened(path: Path) -> Image.Image:
     return Image.open(io.BytesIO(path.read_bytes()))
 
 
+@cache
 def profile(name: str = "sRGB") -> bytes:
+    """A profile; made once, for the moment it was made at stands in it."""
     return ImageCms.ImageCmsProfile(ImageCms.createProfile(name)).tobytes()
 
 
