@@ -7,8 +7,6 @@ video has come.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -16,20 +14,20 @@ from pathlib import Path
 import av
 from av.audio.stream import AudioStream
 from av.container import OutputContainer
-from av.error import InvalidDataError
-from av.stream import AttachmentStream, Discard, Disposition, Stream
+from av.error import InvalidDataError, PatchWelcomeError
+from av.stream import Disposition, Stream
 from av.subtitles.stream import SubtitleStream
 
 from facefusion_cli.errors import InputError
 from facefusion_cli.report import Report
 from facefusion_cli.types import WHOLE, Window
 from facefusion_cli.video.input_file import check_input
-from facefusion_cli.video.sound import SoundEncoder, layout_of
+from facefusion_cli.video.sound import SoundEncoder
+from facefusion_cli.video.stream_choice import StreamChoice
 from facefusion_cli.video.stream_source import HIDES_PREROLL, Item, StreamSource, Track, is_cover
-from facefusion_cli.video.stream_table import CHAPTERS, DISPOSITIONS, Fate, fate
+from facefusion_cli.video.stream_table import CHAPTERS, DISPOSITIONS
 from facefusion_cli.video.stream_tags import (
     TIMECODE,
-    kept_timecode,
     moved_chapters,
     own_tags,
     stream_tags,
@@ -52,6 +50,8 @@ class _Carried:
     stream: Stream
     encoder: SoundEncoder | None = None
     converter: TextConverter | None = None
+    last_text: int | None = None
+    """Time, in ticks, of a text that was cut to begin with the output."""
 
 
 @dataclass(slots=True)
@@ -102,22 +102,19 @@ class StreamCopier:
     ) -> None:
         self._container, self._report, self._window = container, report, window
         self._sink: OutputContainer | None = None
-        self._lost: Counter[str] = Counter()
-        self._attachments: list[AttachmentStream] = []
-        self._timecode: str | None = None
+        self._choice = StreamChoice(container, report, window)
         self._clip = self._sound = None
         self._audio_file = audio_file if audio else None
         try:
             if source is not None:
                 self._clip = _Feed(StreamSource(source, container, window))
                 wanted = audio and audio_file is None
-                self._clip.source.keep(list(self._choose(self._clip.source, wanted)))
+                self._clip.source.keep(self._choice.of_clip(self._clip.source, audio=wanted))
             if self._audio_file is not None:
                 self._sound = self._open_sound(self._audio_file)
         except BaseException:
             self.close()
             raise
-        self._say_lost()
 
     def close(self) -> None:
         """Closes the files."""
@@ -153,7 +150,8 @@ class StreamCopier:
         videos = self._clip.source.file.streams.video
         stream = next((s for s in videos if not is_cover(s)), None)
         tags = {} if stream is None else stream_tags(stream.metadata, self._container)[0]
-        return tags if self._timecode is None else tags | {TIMECODE: self._timecode}
+        timecode = self._choice.timecode
+        return tags if timecode is None else tags | {TIMECODE: timecode}
 
     def add_to(self, sink: OutputContainer, shift: Fraction) -> None:
         """Adds streams, chapters and tags to an output whose header is not yet written.
@@ -172,7 +170,7 @@ class StreamCopier:
         for feed in self._feeds:
             for index, track in feed.source.tracks.items():
                 feed.carried[index] = self._add_stream(sink, feed, track)
-        for stream in self._attachments:
+        for stream in self._choice.attachments:
             sink.add_stream_from_template(stream)
         sink.metadata.update(self.tags)
         if self._clip is not None and self._container in CHAPTERS:
@@ -212,102 +210,14 @@ class StreamCopier:
         """
         check_input(path, "a file with sound")
         feed = _Feed(StreamSource(path, self._container))
-        streams = feed.source.file.streams.audio
-        if not streams:
-            feed.source.close()
-            raise InputError("there is no sound in this file", path=path)
         try:
-            feed.source.keep([t for s in streams if (t := self._track(s)) is not None])
+            if not feed.source.file.streams.audio:
+                raise InputError("there is no sound in this file", path=path)
+            feed.source.keep(self._choice.of_sound(feed.source))
         except BaseException:
             feed.source.close()
             raise
         return feed
-
-    def _choose(self, source: StreamSource, audio: bool) -> Iterator[Track]:
-        """The streams to carry; notes what is left behind."""
-        video_seen = False
-        for stream in source.file.streams:
-            if stream.type == "video":
-                if video_seen or is_cover(stream):
-                    cover = "cover picture, " if is_cover(stream) else ""
-                    self._lose(stream, cover=cover)
-                video_seen = video_seen or not is_cover(stream)
-            elif stream.type == "data":
-                self._lose_data(stream)
-            elif isinstance(stream, AttachmentStream):
-                if fate(stream.type, None, self._container).action == "copy":
-                    self._attachments.append(stream)
-                else:
-                    self._lose(stream)
-            elif stream.type != "audio" or audio:
-                track = self._track(stream)
-                if track is not None:
-                    yield track
-
-    def _track(self, stream: Stream) -> Track | None:
-        """How a stream is carried; None when it is dropped. Says what it loses."""
-        codec = _codec_name(stream)
-        what = fate(stream.type, codec, self._container)
-        if what.action == "drop":
-            self._lose(stream)
-            return None
-        name = f"{stream.type} stream {stream.index}"
-        if what.action == "transcode":
-            self._report.warn(f"{name} ({codec}) becomes {_target(stream, what, self._container)}")
-        roles = Disposition(stream.disposition) & ~DISPOSITIONS[self._container][stream.type]
-        if roles:
-            names = ", ".join(r.name for r in Disposition if r & roles and r.name)
-            self._report.warn(f"{name}: {self._container} cannot say that it is {names}")
-        if lost := stream_tags(stream.metadata, self._container)[1]:
-            self._report.warn(f"{name}: dropped its tags {', '.join(lost)}")
-        return Track(stream, stream.type, what)
-
-    def _lose(self, stream: Stream, *, cover: str = "") -> None:
-        """Notes a stream that is dropped: one warning each, and of a GIF one for all."""
-        if self._container == "gif":
-            self._lost[stream.type] += 1
-            return
-        codec = _codec_name(stream)
-        why = f"{self._container} outputs do not take it"
-        if cover or stream.type == "video":
-            why = "outputs have one picture stream"
-        elif codec is None and stream.type == "audio":
-            why = "it cannot be copied or decoded"
-        what = f"{cover}{stream.type} stream {stream.index} ({codec or 'unknown'})"
-        self._report.warn(f"dropped: {what}; {why}")
-
-    def _lose_data(self, stream: Stream) -> None:
-        # MP4 and MOV keep chapter titles in a data stream that the demuxer hides.
-        if Discard(stream.discard) == Discard.all:
-            return
-        timecode = stream.metadata.get(TIMECODE)
-        keeps = (
-            timecode is not None
-            and self._timecode is None
-            and self._container != "gif"
-            and self._window.start is None
-            and kept_timecode(timecode, self._container)
-        )
-        if not keeps:
-            self._lose(stream)
-            return
-        self._timecode = timecode
-        self._report.warn(
-            f"timecode stream {stream.index} is kept as a tag of the picture: {timecode}"
-        )
-
-    def _say_lost(self) -> None:
-        """The one warning of a GIF."""
-        if self._container != "gif" or self._clip is None:
-            return
-        file = self._clip.source.file
-        if chapters := file.chapters():
-            self._lost["chapter"] += len(chapters)
-        parts = [f"{n} {kind}{'' if n == 1 else 's'}" for kind, n in self._lost.items()]
-        if tags := own_tags(file.metadata):
-            parts.append(f"tags {', '.join(sorted(tags))}")
-        if parts:
-            self._report.warn(f"dropped: {'; '.join(parts)}: a GIF holds pictures only")
 
     def _add_stream(self, sink: OutputContainer, feed: _Feed, track: Track) -> _Carried:
         source, codec = track.source, track.fate.codec
@@ -385,7 +295,10 @@ class StreamCopier:
             carried.converter.push(packet, start - feed.shift, until)
             return
         if start != times[0]:
-            packet.pts = packet.dts = round(start / base)
+            ticks = round(start / base)
+            if carried.last_text is not None and ticks <= carried.last_text:
+                ticks = carried.last_text + 1
+            packet.pts = packet.dts = carried.last_text = ticks
         if known:
             packet.duration = max(round(end / base) - (packet.pts or 0), 1)
         self._mux(feed, carried.stream, packet)
@@ -407,7 +320,7 @@ class StreamCopier:
         packet.stream = stream
         try:
             self._sink.mux(packet)
-        except InvalidDataError:
+        except (InvalidDataError, PatchWelcomeError):
             # A header that cannot be read, where the container wants the packet without it.
             feed.damaged += 1
 
@@ -450,23 +363,3 @@ class StreamCopier:
             self._report.warn(f"{spots} were stepped over while copying sound: {path}")
         if source.gave_up:
             self._report.warn(f"sound of the clip ends early, the rest cannot be read: {path}")
-
-
-def _codec_name(stream: Stream) -> str | None:
-    """FFmpeg's name of the codec, not of the decoder chosen for it; None when it is unknown."""
-    context = stream.codec_context
-    return None if context is None else context.codec.canonical_name
-
-
-def _target(stream: Stream, what: Fate, container: str) -> str:
-    """What a stream is transcoded to and why, in words."""
-    codec = _codec_name(stream) or ""
-    why = f"{container} cannot hold it"
-    if not isinstance(stream, AudioStream):
-        return f"{what.codec}: {why}"
-    hint = "; .mkv and .mov keep it" if codec.startswith("pcm_") else ""
-    layout = layout_of(stream, what.codec or "")
-    channels = stream.codec_context.channels
-    if av.AudioLayout(layout).nb_channels != channels:
-        return f"{what.codec} with {layout} instead of {channels} channels: {why}{hint}"
-    return f"{what.codec}: {why}{hint}"

@@ -8,10 +8,10 @@ from fractions import Fraction
 import av
 from av.audio.stream import AudioStream
 from av.container import OutputContainer
+from av.error import FFmpegError
 from av.stream import Stream
 
 from facefusion_cli.types import Window
-from facefusion_cli.video.av_errors import PACKET_ERRORS
 
 _ENCODERS = {"aac": "aac", "opus": "libopus"}
 _RATES = {
@@ -61,8 +61,8 @@ class SoundEncoder:
         self.end: Fraction | None = None
         """Seconds in the output reached by the last sample."""
         self._rate = rate
-        # Packed samples: PyAV's planar frames end at eight pointers, one too few for 7.1.
-        self._resampler = av.AudioResampler("flt", self.layout, rate)
+        self._resampler: av.AudioResampler | None = None
+        self._format: tuple[str, str, int] | None = None
         self._settle = _SETTLING if amid else 1
         self._held: list[av.AudioFrame] = []
         self._next: int | None = None
@@ -81,7 +81,8 @@ class SoundEncoder:
         """
         try:
             frames = self._source.decode(packet)
-        except PACKET_ERRORS:
+        except FFmpegError:
+            # Decoders of sound have more words for damage than "invalid data".
             self.damaged += packet is not None
             frames = []
         self._held += frames
@@ -91,10 +92,10 @@ class SoundEncoder:
             self._next = _phase(self._held, shift)
         for frame in self._held:
             self._date(frame, shift)
-            self._encode(self._resampler.resample(frame), window)
+            self._encode(self._resample(frame), window)
         self._held = []
         if packet is None:
-            self._encode(self._resampler.resample(None), window)
+            self._encode(self._resample(None), window)
             self._sink.mux(self.stream.encode(None))
 
     def _date(self, frame: av.AudioFrame, shift: Fraction) -> None:
@@ -104,6 +105,8 @@ class SoundEncoder:
         rounding is one.
         """
         rate = frame.sample_rate
+        if self._next is not None and self._format is not None and self._format[2] != rate:
+            self._next = round(Fraction(self._next * rate, self._format[2]))
         if frame.pts is not None and frame.time_base is not None:
             own = round((frame.pts * frame.time_base - shift) * rate)
             if self._next is None or abs(own - self._next) > rate * _SEAM:
@@ -111,6 +114,22 @@ class SoundEncoder:
         frame.pts = self._next or 0
         frame.time_base = Fraction(1, rate)
         self._next = frame.pts + frame.samples
+
+    def _resample(self, frame: av.AudioFrame | None) -> list[av.AudioFrame]:
+        """A frame as the encoder's samples, with what was held back of a format that has ended.
+
+        Broadcasts change channels and rate in their midst.
+        """
+        if frame is None:
+            return [] if self._resampler is None else self._resampler.resample(None)
+        pieces: list[av.AudioFrame] = []
+        key = (frame.format.name, frame.layout.name, frame.sample_rate)
+        if self._resampler is None or key != self._format:
+            pieces += self._resample(None)
+            # Packed samples: PyAV's planar frames end at eight pointers, one too few for 7.1.
+            self._resampler = av.AudioResampler("flt", self.layout, self._rate)
+            self._format = key
+        return pieces + self._resampler.resample(frame)
 
     def _encode(self, frames: list[av.AudioFrame], window: Window) -> None:
         for frame in frames:
@@ -153,6 +172,8 @@ def _phase(frames: Sequence[av.AudioFrame], shift: Fraction) -> int | None:
             own = round((frame.pts * frame.time_base - shift) * frame.sample_rate)
             starts.append(own - samples)
         samples += frame.samples
+        if frame.sample_rate != frames[0].sample_rate:
+            break
     if not starts or abs(starts[-1] - starts[0]) > frames[0].sample_rate * _SEAM:
         return starts[0] if starts else None
     return sorted(starts)[len(starts) // 2]

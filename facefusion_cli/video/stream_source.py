@@ -38,6 +38,8 @@ _LONGEST_TEXT = 60
 """Seconds a text that is on when the cut comes may have been there and still be found."""
 _LOOSE = 10
 """Seconds by which packets of different streams may lie apart in a file."""
+_LEAST_STEP = Fraction(1, 8000)
+"""Seconds between packets whose times did not grow: a tick of the coarsest clock for sound."""
 _PRIMING_PACKETS = 3
 """An encoder's own delay at the head of a stream is no longer than this."""
 
@@ -172,6 +174,9 @@ class StreamSource:
             except FFmpegError:
                 self.damaged += 1
                 in_a_row += 1
+            except IndexError:
+                # PyAV ends like this where damage in an MPEG-TS looked like one more stream.
+                return
             else:
                 return
         self.gave_up = True
@@ -180,7 +185,9 @@ class StreamSource:
         """Reads one packet to be carried, and what must go before it; False at the end."""
         for packet in self._packets:
             track = self.tracks[packet.stream_index]
-            _complete(packet, track)
+            # Texts may begin together, in a container that allows it.
+            strict = track.fate.action == "copy" and self._container in HIDES_PREROLL
+            _complete(packet, track, repeats=track.kind == "subtitle" and not strict)
             if self._is_over(packet, track):
                 return False
             if track.done:
@@ -334,16 +341,20 @@ def _length(packet: av.Packet[Stream]) -> Fraction:
     return (packet.duration or 0) * packet.time_base
 
 
-def _complete(packet: av.Packet[Stream], track: Track) -> None:
+def _complete(packet: av.Packet[Stream], track: Track, *, repeats: bool) -> None:
     """Gives a packet the timestamps its container left out, and makes them grow.
 
-    Texts may begin together.
+    Args:
+        packet: As it was read.
+        track: Its stream.
+        repeats: Two packets may have one time.
     """
     if packet.dts is None:
         packet.dts = packet.pts if packet.pts is not None else track.next_dts
-    step = 0 if track.kind == "subtitle" else 1
-    if track.last_dts is not None and packet.dts < track.last_dts + step:
-        packet.dts = track.last_dts + step
+    last = track.last_dts
+    if last is not None and packet.dts <= last and not (repeats and packet.dts == last):
+        # A tick may be too fine for the output's clock.
+        packet.dts = last + (0 if repeats else math.ceil(_LEAST_STEP / packet.time_base))
     if packet.pts is None or packet.pts < packet.dts:
         packet.pts = packet.dts
     track.last_dts = packet.dts

@@ -14,7 +14,7 @@ from av.stream import Disposition
 
 from facefusion_cli.report import Report
 from facefusion_cli.types import VideoInfo
-from facefusion_cli.video import remux
+from facefusion_cli.video import remux, stream_choice
 from facefusion_cli.video.stream_table import AUDIO_COPY
 from facefusion_cli.video.writer import ClipWriter
 from tests.clips import Clip, make_clip, packet_pts
@@ -215,7 +215,9 @@ def test_what_an_edit_list_cuts_is_not_heard_again(tmp_path: Path, out: str) -> 
     hidden = len(packets(cut)[0]) - len(packets(cut, heard=True)[0])
     assert hidden > 40
     carry(cut, tmp_path / out)
-    assert packets(tmp_path / out, heard=True) == packets(cut, heard=True)
+    (heard,) = packets(cut, heard=True)
+    # The first of them begins before the cut, which Matroska cannot hide.
+    assert packets(tmp_path / out, heard=True) == [heard[1:] if out.endswith("mkv") else heard]
     kept = len(packets(tmp_path / out)[0]) - len(packets(tmp_path / out, heard=True)[0])
     assert kept == 0 if out.endswith("mkv") else 0 < kept <= 6, "just what a decoder needs"
     assert abs(distance(tmp_path / out) - distance(cut)) <= MS
@@ -472,7 +474,7 @@ def test_an_encoders_delay_does_not_move_the_picture(tmp_path: Path, codec: str)
 
 def test_unknown_sound_is_dropped_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clip = make_clip(tmp_path / "in.mp4", frames=8, audio=True)
-    monkeypatch.setattr(remux, "_codec_name", lambda stream: None)
+    monkeypatch.setattr(stream_choice, "_codec_name", lambda stream: None)
     report = carry(clip, tmp_path / "out.mp4")
     assert packets(tmp_path / "out.mp4") == []
     assert "cannot be copied or decoded" in report.warnings[0]
