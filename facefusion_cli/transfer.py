@@ -7,18 +7,22 @@ in units of the diffuse white of ITU-R BT.2408, 203 cd/m2:
 
 1. Light. PQ: the EOTF of SMPTE ST 2084 = ITU-R BT.2100. HLG: the inverse OETF and the OOTF of
    BT.2100 for a display of 1000 cd/m2, on which a signal of 75 % is diffuse white. Up to 0.1 cd/m2
-   the curve is a straight line, as sRGB has one, and the rest is moved up (by 0.2 cd/m2 or less) to
-   meet it without a kink. Without that, the inverse would be infinitely steep at black: neither
-   float32 nor 10-bit codes could take a change there and its undoing. (HLG's OOTF multiplies by a
-   power of luminance; up to 0.1 cd/m2 that factor is constant, a bend of a fifth in slope.) Beyond
-   the signal's 1 the curve goes on as its tangent, below 0 as its own mirror image.
-2. Shoulder, on each channel: light as it is up to 0.6, so skin has the values it has in SDR; beyond
-   that k + m ln(1 + (x - k) / m), without a kink, with m such that 1000 cd/m2 is 1. White lands at
-   0.89 of sRGB. Brighter light, up to 1.11 at 10 000 cd/m2, is kept above 1. That 1 means 1000 and
-   not 10 000 cd/m2 is for the way back: a glint that is 1 in an SDR photo shall not blind.
-3. Primaries: BT.2020 or P3 to BT.709 by a matrix. Coming after the shoulder it mixes values of
-   similar size, so that float32 keeps a dark channel beside a bright one (to 0.02 codes of 10
-   bits); up to 0.6 it is the conversion in linear light. Wider colours are negative or over 1.
+   the curve is a straight line, as sRGB has one, and the rest is moved up to meet it without a kink
+   (PQ by 0.14 cd/m2, HLG by less than 0.6). Without that, the inverse would be infinitely steep at
+   black: neither float32 nor 10-bit codes could take a change there and its undoing. (HLG's OOTF
+   multiplies by a power of luminance; up to 0.1 cd/m2 that factor is constant, a bend of a fifth in
+   slope.) Beyond the signal's 1 the curve goes on as a line (PQ: 10 000 cd/m2 more for each 1, HLG:
+   its tangent), below 0 as its own mirror image.
+2. Shoulder: light as it is up to 0.5, so skin has the values it has in SDR; beyond that
+   k + m ln(1 + (x - k) / m), without a kink, with m such that 1000 cd/m2 is 1. White lands at 0.87
+   of sRGB. Brighter light, up to 1.14 at 10 000 cd/m2, is kept above 1. That 1 means 1000 and not
+   10 000 cd/m2 is for the way back: a glint that is 1 in an SDR photo shall not blind. x is the
+   brightest channel, and all three are multiplied alike: a channel at a time, bright skin would
+   turn yellow, and the new face's colours would be torn apart on the way back.
+3. Primaries: BT.2020 or P3 to BT.709 by a matrix. Coming after the shoulder it mixes values of at
+   most 1.7, so that float32 keeps a dark channel beside a bright one: there and back is good for
+   0.05 codes of 10 bits up to 1000 cd/m2, and for 0.7 on all codes. Up to 0.5 it is the conversion
+   in linear light. Wider colours are negative or over 1.
 4. The curve of sRGB (IEC 61966-2-1), mirrored below 0.
 
 The curve is ffx's own. BT.2390's EETF, which converts whole clips (see tonemap.py), has a flat top
@@ -58,7 +62,7 @@ LUMINANCE_2020 = (0.2627, 0.6780, 0.0593)
 
 _DARK = 0.1
 """cd/m2 up to which the curves are straight."""
-_KNEE = 0.6
+_KNEE = 0.5
 _PHOTO_PEAK = 1000.0
 """cd/m2 shown as 1."""
 
@@ -189,12 +193,12 @@ _PQ_UNIT = PQ_PEAK / WHITE
 _PQ_DARK = _pq_exact_inverse(_DARK / PQ_PEAK)
 _PQ_STEP = _slope(_PQ_DARK) * _PQ_UNIT
 _PQ_LIFT = _PQ_STEP * _PQ_DARK - _DARK / WHITE
-_PQ_TOP_STEP = _slope(1.0) * _PQ_UNIT
+_PQ_TOP_STEP = _PQ_UNIT
 _PQ_ENDS = (_PQ_STEP * _PQ_DARK, _PQ_UNIT + _PQ_LIFT)
 
 
 def _pq_light(signal: Tensor) -> Tensor:
-    """Light over white, mirrored at 0: the sum of a straight part, the curve, and its tangent."""
+    """Light over white, mirrored at 0: the sum of a line, the curve, and another line."""
     size = signal.abs()
     light = pq_eotf(size.clamp(_PQ_DARK, 1)).mul_(_PQ_UNIT)
     light.add_(size.clamp_max(_PQ_DARK).sub_(_PQ_DARK), alpha=_PQ_STEP).add_(_PQ_LIFT)
@@ -258,15 +262,16 @@ _BEND = _solve_shoulder()
 
 
 def _shoulder(light: Tensor) -> Tensor:
-    size = light.abs()
-    over = (size - _KNEE).clamp_min_(0).div_(_BEND).log1p_()
-    return size.clamp_max_(_KNEE).add_(over, alpha=_BEND).copysign_(light)
+    brightest = light.abs().amax(1, keepdim=True).clamp_min_(_KNEE)
+    over = (brightest - _KNEE).div_(_BEND).log1p_().mul_(_BEND).add_(_KNEE)
+    return light * over.div_(brightest)
 
 
 def _shoulder_inverse(shown: Tensor) -> Tensor:
-    size = shown.abs()
-    over = (size - _KNEE).clamp_min_(0).div_(_BEND).expm1_()
-    return size.clamp_max_(_KNEE).add_(over, alpha=_BEND).copysign_(shown)
+    # No signal is shown as more than 1.7; what a generator makes up must not overflow.
+    brightest = shown.abs().amax(1, keepdim=True).clamp_(_KNEE, 3)
+    over = (brightest - _KNEE).div_(_BEND).expm1_().mul_(_BEND).add_(_KNEE)
+    return shown * over.div_(brightest)
 
 
 def _gamut(linear: Tensor, color: ColorSpec, *, inverse: bool) -> Tensor:
