@@ -16,6 +16,7 @@ from facefusion_cli.device import Device, batch_size
 from facefusion_cli.errors import CorruptInput, EmptyVideo, FfxError, UsageError
 from facefusion_cli.planes import upload
 from facefusion_cli.report import Report
+from facefusion_cli.tonemap import ToneMap
 from facefusion_cli.types import BgrBatch, FrameBatch, Window
 from facefusion_cli.video.atomic import check_output
 from facefusion_cli.video.edit import at_own_rate, plan_edit
@@ -113,7 +114,9 @@ class ClipRun:
         self._sources, self._device = sources, device
         self.info = at_own_rate(probe_target(target), config.output)
         """The clip as it is."""
-        self.edit, self.shown = plan_edit(self.info, config.output, report)
+        self._tone_map = self._tone_mapping()
+        graded = self._tone_map.info if self._tone_map else self.info
+        self.edit, self.shown = plan_edit(graded, config.output, report)
         self._loss: FfxError | None = None
         self._earlier: Segment | None = None
         self._stack = ExitStack()
@@ -156,6 +159,8 @@ class ClipRun:
         """
         for batch in self._batches:
             frames = upload(batch, self._device.torch)
+            if self._tone_map is not None:
+                frames = self._tone_map(frames)
             if self.edit.size is not None:
                 frames = scale_frames(frames, self.edit.size)
             self._report.count("frames_in", len(frames))
@@ -204,6 +209,17 @@ class ClipRun:
             raise loss
         self._report.warn(str(loss))
 
+    def _tone_mapping(self) -> ToneMap | None:
+        operator = self._config.output.tonemap
+        if operator == "none":
+            return None
+        if "hdr" not in self.info.hazards:
+            self._report.note(f"--tonemap changes nothing: this clip is not HDR: {self.info.path}")
+            return None
+        mapping = ToneMap(self.info, operator)
+        self._report.note(f"HDR becomes SDR by {operator}, {mapping.peak:g} cd/m2 at the peak")
+        return mapping
+
     def _open_reader(self) -> Reader:
         window = self.edit.window
         if self._earlier is not None:
@@ -214,7 +230,13 @@ class ClipRun:
                 self._report.count(name, count)
         pin = self._device.is_cuda
         if self.info.images:
-            return ImageSequenceReader(self.info, self._report, pin_memory=pin, window=window)
+            return ImageSequenceReader(
+                self.info,
+                self._report,
+                pin_memory=pin,
+                window=window,
+                srgb=not self._as_images,
+            )
         decoder = self._config.runtime.decoder
         return open_reader(self.info, decoder, self._report, pin_memory=pin, window=window)
 

@@ -53,7 +53,9 @@ _FULL, _PQ, _HLG = 2, 16, 18
 _ANIMATIONS = {"gif", "apng"}
 
 _FIRST_FRAMES = 4
-_SPREAD = (Fraction(1, 8), Fraction(1, 3), Fraction(1, 2), Fraction(2, 3), Fraction(7, 8))
+_SHORT = Fraction(2)
+"""Seconds of a clip that is looked at frame by frame, as far as TIMED_PACKETS go."""
+_SPREAD = (*(Fraction(part, 16) for part in (1, 3, 5, 8, 10, 12, 14)), Fraction(31, 32))
 
 
 @dataclass(slots=True)
@@ -183,10 +185,12 @@ def _sample(container: InputContainer, stream: VideoStream) -> _Sampled:
     decoder = stream_decoder(stream)
     # Frame threads would have to be fed a packet each before the first frame comes out.
     decoder.thread_type = "SLICE"
-    for frame in _first_frames(container, stream, decoder, sampled):
-        sampled.see(frame)
     length, _ = header_duration(container, stream)
-    if sampled.first is None or length is None or length < 1 or stream.time_base is None:
+    # Without a length there is no telling where else to look.
+    short = length is None or length < _SHORT
+    for frame in _first_frames(container, stream, decoder, sampled, every=short):
+        sampled.see(frame)
+    if sampled.first is None or length is None or short or stream.time_base is None:
         return sampled
     start = stream_start(stream, Fraction(0))
     seen = set(sampled.packet_times[:1])
@@ -209,10 +213,12 @@ def _first_frames(
     stream: VideoStream,
     decoder: VideoCodecContext,
     sampled: _Sampled,
+    *,
+    every: bool,
 ) -> Iterator[VideoFrame]:
-    """The first few frames of the file.
+    """The first few frames of the file, or every frame of the packets looked at.
 
-    Then goes on to the times of the first packets, without decoding them.
+    Goes on to the times of the first packets, without decoding them.
     """
     found = 0
     demuxed = container.demux(stream)
@@ -227,7 +233,7 @@ def _first_frames(
         sampled.packets += bool(packet.size)
         if packet.pts is not None and not packet.is_discard:
             sampled.packet_times.append(packet.pts)
-        if found >= _FIRST_FRAMES:
+        if found >= _FIRST_FRAMES and not every:
             continue
         try:
             frames = decoder.decode(packet)

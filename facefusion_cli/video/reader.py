@@ -94,18 +94,9 @@ def open_reader(
         window: Only frames with start <= pts < end are read, with their own pts.
 
     Raises:
-        UnsupportedVideo: HDR; or opencv was asked for where it would ruin the picture or cannot
-            read it.
+        UnsupportedVideo: opencv was asked for where it would ruin the picture or cannot read it.
         InputError, DecodeError: The file cannot be opened.
     """
-    # Until HDR frames go through the stages: this condition is all that refuses them.
-    if "hdr" in info.hazards:
-        curve = "PQ" if info.color.tags[2] == 16 else "HLG"
-        raise UnsupportedVideo(
-            f"HDR video ({curve}) is not supported yet",
-            path=info.path,
-            hint="convert it to SDR (BT.709) first",
-        )
     if "alpha_unread" in info.hazards:
         report.warn(f"the alpha channel of this {info.codec} video is dropped: {info.path}")
     reasons = [why for hazard, why in _OPENCV_GETS_WRONG.items() if hazard in info.hazards]

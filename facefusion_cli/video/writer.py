@@ -196,11 +196,13 @@ class ClipWriter:
         )
 
     def _open(self) -> OutputContainer:
-        options = _MUXER_OPTIONS[self._container]
+        options = dict(_MUXER_OPTIONS[self._container])
+        if self._container == "gif" and self._info.tags.get("loop", "").isdecimal():
+            options["loop"] = self._info.tags["loop"]
         try:
             # Absolute: FFmpeg would take what stands before a colon for a protocol.
             path = str(self._partial.absolute())
-            return av.open(path, "w", self._container, container_options=dict(options))
+            return av.open(path, "w", self._container, container_options=options)
         except FFmpegError as error:
             raise _as_write_error(error, self._out) from error
 
