@@ -181,8 +181,9 @@ def test_greys_stay_grey_and_in_order(transfer: int) -> None:
     rise = shown[0].double().diff() / (steps[1] - steps[0])
     assert float(rise[steps[1:] < 1].min()) > 0.1
     assert float(rise.min()) > 0.03
-    # Without kinks: between neighbours the slope changes little, but for HLG's at 0.1 cd/m2.
-    assert float((rise[1:] / rise[:-1]).log().abs().max()) < (0.03 if transfer == PQ else 0.2)
+    # Without kinks up to 1: neighbours' slopes are alike, but for HLG's at 0.1 cd/m2.
+    bends = (rise[1:] / rise[:-1]).log().abs()[steps[2:] < 1]
+    assert float(bends.max()) < (0.03 if transfer == PQ else 0.2)
     if transfer == PQ:
         below = to_sdr(picture(-steps[:, None].expand(-1, 3)), hdr(PQ))[0, :, 0]
         assert torch.equal(below, -shown)
@@ -277,13 +278,17 @@ def test_every_code_comes_back(
 @pytest.mark.parametrize(("transfer", "span", "bits"), [*product(TRANSFERS, RANGES, (10, 12))])
 @pytest.mark.parametrize("change", [1 / 255, -1 / 255, 3 / 255, -3 / 255])
 def test_a_small_change_is_undone(transfer: int, span: Range, bits: int, change: float) -> None:
-    """There and back, rounded to codes in between; full range has no codes below black."""
+    """There and back, rounded to codes in between, where there are codes for it."""
     color = hdr(transfer, span)
     greys = grid(bits, color)[:, : 876 * 2 ** (bits - 10)]
     frames = frames_of(greys, color, bits, (1, 1))
+    shown = rgb_frames(frames)[0, 1].flatten()[: greys.shape[1]]
+    # Above 10 000 cd/m2 codes soon end, and full range has none below black.
+    fits = shown + change <= shown.max()
     if span == "full":
-        bright = rgb_frames(frames)[0, 1].flatten()[: greys.shape[1]] > max(0, -change)
-        frames = frames_of(greys[:, bright], color, bits, (1, 1))
+        fits &= shown + change >= 0
+    assert fits.float().mean() > 0.8
+    frames = frames_of(greys[:, fits], color, bits, (1, 1))
     before = [p.clone() for p in frames.planes]
     ones = torch.ones(1, frames.height, frames.width)
     for step in (change, -change):
@@ -450,7 +455,7 @@ def test_a_face_gets_the_colours_it_gets_in_sdr(
         assert (changed & new).sum() > 0.9 * (changed | new).sum()
         skin = cv2.erode((changed & new).astype(np.uint8), np.ones((3, 3), np.uint8)) > 0
         difference = 255 * (ours[skin].mean(0) - plain[skin].mean(0))
-        assert np.abs(difference).max() < 3, difference
+        assert np.abs(difference).max() < 4, difference
         assert np.abs(255 * (ours - plain))[skin].mean() < 4
         edge = SIDE // 16
         for old, plane in zip(before.planes, frames.planes, strict=True):
