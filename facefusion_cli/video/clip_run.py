@@ -119,6 +119,7 @@ class ClipRun:
         self.edit, self.shown = plan_edit(graded, config.output, report)
         self._loss: FfxError | None = None
         self._earlier: Segment | None = None
+        self._batches: prefetch[FrameBatch | BgrBatch] | None = None
         self._stack = ExitStack()
 
     @property
@@ -132,7 +133,8 @@ class ClipRun:
             if self._store is not None:
                 stack.enter_context(self._store)
                 self._earlier = self._store.segments[-1] if self._store.segments else None
-            self._reader = stack.enter_context(self._open_reader())
+            self._reader = self._open_reader().__enter__()
+            stack.push(self._leave_reader)
             self._writer = stack.enter_context(self._open_writer())
             self._batches = stack.enter_context(self._read_ahead())
             self._stack = stack.pop_all()
@@ -157,6 +159,7 @@ class ClipRun:
         Raises:
             DecodeError: The decoder stalls, or no frame could be decoded.
         """
+        assert self._batches is not None
         for batch in self._batches:
             frames = upload(batch, self._device.torch)
             if self._tone_map is not None:
@@ -274,7 +277,24 @@ class ClipRun:
         if self.edit.rate is not None:
             origin = self._earlier.origin if self._earlier else None
             raw = keep_shown(raw, self.edit.rate, None if origin is None else Fraction(origin))
-        return prefetch(raw, runtime.queue, self._report)
+        return prefetch(
+            raw,
+            runtime.queue,
+            self._report,
+            stall=runtime.stall,
+            progress=lambda: self._reader.progress,
+            path=self.info.path,
+        )
+
+    def _leave_reader(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Closes the file, unless a thread hangs inside its decoder."""
+        if self._batches is None or not self._batches.abandoned:
+            self._reader.__exit__(kind, error, trace)
 
     @property
     def _lost_before(self) -> int:

@@ -155,6 +155,7 @@ class OpencvReader(CountedReader):
                 failed += 1
                 continue
             self._when = self._time()
+            self._tally.skipped += 1
             if self._when >= start:
                 missing = round((self._when - start) * self.info.frame_rate)
                 self._tally.failures += min(failed, missing)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
+from pathlib import Path
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
+from facefusion_cli.errors import DecodeError
 from facefusion_cli.report import Report
 
 T = TypeVar("T")
 
 _POLL_SECONDS = 0.05
+_PATIENCE = 5.0
+"""Seconds without progress after which a thread that shall end is taken for hung."""
 
 
 class prefetch(Generic[T]):
@@ -23,7 +27,8 @@ class prefetch(Generic[T]):
 
     Items, the end and any exception of the iterable arrive in order; an exception is raised where
     the consumer asks for the item it prevented. When the block is left, for whatever reason, the
-    thread has ended.
+    thread has ended, unless it hangs inside the iterable: then it is `abandoned`, and what it works
+    with must not be touched any more. It keeps no process from exiting.
 
     Args:
         iterable: Iterated, and closed if it is a generator, on the thread alone.
@@ -31,6 +36,10 @@ class prefetch(Generic[T]):
         report: The consumer's waiting is timed under `waiting`.
         waiting: A stage of the report.
         stop: Ends both sides early once it is set; the consumer then sees the end of the items.
+        stall: Seconds without an item or progress after which a waiting consumer gets a
+            DecodeError; None waits for ever.
+        progress: Any value that changes while an item that takes long is being made.
+        path: The file, for that error.
     """
 
     def __init__(
@@ -41,6 +50,9 @@ class prefetch(Generic[T]):
         *,
         waiting: str = "wait_read",
         stop: threading.Event | None = None,
+        stall: float | None = None,
+        progress: Callable[[], object] | None = None,
+        path: Path | None = None,
     ) -> None:
         if depth < 1:
             raise ValueError(f"depth {depth}")
@@ -52,6 +64,11 @@ class prefetch(Generic[T]):
         self._queue: queue.Queue[_Item[T] | _End] = queue.Queue(maxsize=depth)
         self._thread = threading.Thread(target=self._run, name="ffx-prefetch", daemon=True)
         self._ended = False
+        self._stall, self._path = stall, path
+        self._progress = progress or (lambda: None)
+        self._stalled = False
+        self.abandoned = False
+        """After close(): the thread hangs and was left to itself."""
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -81,22 +98,41 @@ class prefetch(Generic[T]):
         raise message.error
 
     def close(self) -> None:
-        """Stops the thread and waits until it has ended; once is enough, more does no harm."""
+        """Stops the thread and waits until it has ended; once is enough, more does no harm.
+
+        A thread that makes no progress for some seconds, or stalled before, is abandoned.
+        """
         self._closed.set()
-        if self._thread.ident is not None:
-            self._thread.join()
         self._ended = True
+        if self._thread.ident is None or self.abandoned:
+            return
+        patience = _Patience(_POLL_SECONDS if self._stalled else _PATIENCE, self._progress)
+        while self._thread.is_alive() and not patience.exhausted:
+            self._thread.join(_POLL_SECONDS)
+            patience.waited(_POLL_SECONDS)
+        self.abandoned = self._thread.is_alive()
 
     def _over(self) -> bool:
         return self._closed.is_set() or self._stop.is_set()
 
     def _take(self) -> _Item[T] | _End | None:
+        patience = _Patience(self._stall, self._progress)
         while not self._over():
             try:
                 return self._queue.get(timeout=_POLL_SECONDS)
             except queue.Empty:
-                continue
+                patience.waited(_POLL_SECONDS)
+            if patience.exhausted:
+                self._stalled = True
+                return _End(self._stall_error())
         return None
+
+    def _stall_error(self) -> DecodeError:
+        return DecodeError(
+            f"the decoder gave nothing for {self._stall:g} s",
+            path=self._path,
+            hint="the file or its disk may hang; --stall waits longer, --decoder takes another one",
+        )
 
     def _put(self, message: _Item[T] | _End) -> bool:
         while not self._over():
@@ -121,6 +157,31 @@ class prefetch(Generic[T]):
             if close is not None:
                 close()
             self._put(end)
+
+
+class _Patience:
+    """How long was waited without any progress.
+
+    It counts waits and not the clock: a process that was stopped for a while has not waited.
+
+    Args:
+        limit: Seconds; None = no limit.
+        progress: A value that changes with progress.
+    """
+
+    def __init__(self, limit: float | None, progress: Callable[[], object]) -> None:
+        self._limit, self._progress = limit, progress
+        self._seen, self._seconds = progress(), 0.0
+
+    def waited(self, seconds: float) -> None:
+        """Counts a wait, or begins anew where there was progress meanwhile."""
+        now = self._progress()
+        self._seconds = self._seconds + seconds if now == self._seen else 0.0
+        self._seen = now
+
+    @property
+    def exhausted(self) -> bool:
+        return self._limit is not None and self._seconds >= self._limit
 
 
 class _Item(Generic[T]):

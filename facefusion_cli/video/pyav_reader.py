@@ -132,6 +132,8 @@ class PyavReader(CountedReader):
                     return
                 if start is None or when >= start:
                     yield when, self._conformer.conform(frame, self._tally.frames)
+                else:
+                    self._tally.skipped += 1
 
     def _progressive(self) -> Iterator[VideoFrame]:
         for frame in self._decoder.frames():

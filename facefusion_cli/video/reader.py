@@ -39,6 +39,11 @@ class Reader(Protocol):
         ...
 
     @property
+    def progress(self) -> int:
+        """Grows with everything that is decoded, even where no batch comes of it."""
+        ...
+
+    @property
     def decode_failures(self) -> int:
         """Packets or reads that failed with more frames after them."""
         ...

@@ -5,11 +5,14 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+from facefusion_cli.errors import DecodeError
 from facefusion_cli.report import Report
+from facefusion_cli.video import prefetch as prefetch_module
 from facefusion_cli.video.prefetch import prefetch
 
 
@@ -30,7 +33,7 @@ def test_items_arrive_in_order_and_then_the_end() -> None:
 
 
 def test_an_empty_iterable_ends_at_once() -> None:
-    with prefetch([], 1) as items:
+    with prefetch(list[int](), 1) as items:
         assert list(items) == []
 
 
@@ -141,3 +144,116 @@ def test_the_wait_is_measured() -> None:
 def test_a_depth_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="depth 0"):
         prefetch([1], 0)
+
+
+@pytest.fixture
+def released() -> Iterator[threading.Event]:
+    """What hangs waits for this; set at the end, and then the threads must go by themselves."""
+    event = threading.Event()
+    yield event
+    event.set()
+    for thread in reading_threads():
+        thread.join(10)
+
+
+def hanging(
+    released: threading.Event, before: int = 2, after: Callable[[], None] | None = None
+) -> Iterator[int]:
+    """Some items, and then nothing more until it is released."""
+    yield from range(before)
+    released.wait(60)
+    if after is not None:
+        after()
+    yield before
+
+
+def test_a_stall_is_an_error_behind_the_items_there_were(released: threading.Event) -> None:
+    closed: list[str] = []
+    path = Path("clip.mp4")
+    reading = prefetch(
+        hanging(released, after=lambda: closed.append("by itself")), 4, stall=0.3, path=path
+    )
+    with reading as items:
+        assert [next(items), next(items)] == [0, 1]
+        with pytest.raises(DecodeError, match=r"the decoder gave nothing for 0\.3 s") as caught:
+            next(items)
+        assert (caught.value.path, caught.value.exit_code) == ("clip.mp4", 4)
+        assert "--stall" in str(caught.value)
+        assert next(items, "end") == "end"
+    assert reading.abandoned
+    assert [t.daemon for t in reading_threads()] == [True]
+    reading.close()
+    released.set()
+    for thread in reading_threads():
+        thread.join(10)
+    assert closed == ["by itself"]
+    assert not reading_threads()
+
+
+def test_a_stalled_thread_that_ends_meanwhile_is_not_abandoned(released: threading.Event) -> None:
+    with prefetch(hanging(released), 4, stall=0.2) as items:
+        with pytest.raises(DecodeError):
+            list(items)
+        released.set()
+        items._thread.join(10)
+    assert not items.abandoned
+
+
+def test_what_is_slow_but_goes_on_is_no_stall() -> None:
+    """The limit holds for each wait, and begins anew with every step that is made."""
+    steps: list[int] = []
+
+    def slow() -> Iterator[int]:
+        for step in range(14):
+            time.sleep(0.1)
+            steps.append(step)
+        yield 1
+
+    with prefetch(slow(), 4, stall=1.0, progress=lambda: len(steps)) as items:
+        assert list(items) == [1]
+    assert not items.abandoned
+
+
+def test_a_consumer_that_is_slow_is_no_stall() -> None:
+    def quick() -> Iterator[int]:
+        yield from range(3)
+
+    with prefetch(quick(), 1, stall=0.1) as items:
+        for _ in items:
+            time.sleep(0.3)
+    assert not items.abandoned
+
+
+def test_leaving_by_an_error_waits_for_no_hung_thread(
+    released: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a stall before, and without a limit: Ctrl-C comes earlier than any limit."""
+    monkeypatch.setattr(prefetch_module, "_PATIENCE", 0.2)
+    reading = prefetch(hanging(released), 4)
+
+    def consume() -> None:
+        with reading as items:
+            next(items)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        consume()
+    assert reading.abandoned
+
+
+def test_leaving_waits_for_what_is_slow_but_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefetch_module, "_PATIENCE", 1.0)
+    began = threading.Event()
+    steps: list[int] = []
+
+    def slow() -> Iterator[int]:
+        for step in range(14):
+            began.set()
+            time.sleep(0.1)
+            steps.append(step)
+        yield 1
+
+    with prefetch(slow(), 4, progress=lambda: len(steps)) as items:
+        began.wait(10)
+    assert len(steps) == 14
+    assert not items.abandoned
