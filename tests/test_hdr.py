@@ -42,6 +42,7 @@ from facefusion_cli.transfer import (
     to_sdr,
 )
 from facefusion_cli.types import ColorSpec, FrameBatch, Matrix, PlaneLayout, Range
+from facefusion_cli.video.image_encoder import rgb_batch
 from tests.people import portrait
 
 PQ, HLG = 16, 18
@@ -343,6 +344,14 @@ def test_the_signal_can_be_read_as_it_is() -> None:
     inverse = rgb_matrix(color, 10)
     truth = np.einsum("ij,jhw->ihw", inverse[:, :3], codes) + inverse[:, 3][:, None, None]
     assert np.abs(signal.numpy() - truth).max() < 1e-5
+
+
+def test_images_hold_the_signal() -> None:
+    """A PNG that says it is PQ must be PQ."""
+    frames = frames_of(grid(10, hdr(PQ))[:, :1600], hdr(PQ), 10, (1, 1))
+    green, blue, red = (p[0].double() / 65535 for p in rgb_batch(frames, 16).planes)
+    signal = read_signal(frames, 0, whole(frames)).clamp(0, 1)
+    assert float((torch.stack([red, green, blue]) - signal).abs().max()) < 1e-5
 
 
 @pytest.mark.parametrize("transfer", TRANSFERS)

@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 from facefusion_cli.errors import EncoderRejected, FfxError
-from facefusion_cli.planes import read_region
+from facefusion_cli.planes import read_signal
 from facefusion_cli.types import FrameBatch, PlaneLayout, VideoInfo
 from facefusion_cli.video.image_kinds import image_bytes, reading_image
 from facefusion_cli.video.image_metadata import ImageMetadata, read_metadata
@@ -170,7 +170,7 @@ def rgb_batch(frames: FrameBatch, bits: int) -> FrameBatch:
     top, store = 2**bits - 1, torch.uint8 if bits == 8 else torch.uint16
     planes = [torch.empty_like(frames.planes[0], dtype=store) for _ in range(3)]
     for i in range(len(frames)):
-        rgb = read_region(frames, i, (0, 0, frames.width, frames.height))
+        rgb = read_signal(frames, i, (0, 0, frames.width, frames.height))
         rgb = rgb.clamp_(0, 1).mul_(top).round_()
         for plane, channel in zip(planes, (1, 2, 0), strict=True):
             plane[i].copy_(rgb[channel])
