@@ -1,11 +1,16 @@
-"""Whether all frames of a clip arrived: neither OpenCV nor FFmpeg says when they did not."""
+"""Whether all frames of a clip arrived: neither OpenCV nor FFmpeg says when they did not.
+
+A loss is an error where there is evidence of it: packets that fail or give no frame, bytes that
+the file lacks, a broken place with a gap in the frames' times. Gaps alone are honest in variable
+rates, and headers are often off by a frame or two: without evidence that much is forgiven.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from pathlib import Path
+from heapq import heapify, heappush, heappushpop
 
 import av
 
@@ -14,6 +19,7 @@ from facefusion_cli.report import Report
 from facefusion_cli.types import WHOLE, VideoInfo, Window
 from facefusion_cli.video.av_errors import PACKET_ERRORS, reading
 from facefusion_cli.video.container import header_duration, open_container, video_stream
+from facefusion_cli.video.evidence import Evidence, Gap, Seen, gather
 
 MAX_FAILURES_IN_A_ROW = 8
 """Reads or packets that may fail one after another before a reader takes this for the end."""
@@ -22,6 +28,10 @@ _ALLOWED_FRAMES, _ALLOWED_SHARE = 2, Fraction(1, 100)
 _TAIL = 5
 _BETWEEN = Fraction(1, 4)
 """Of a frame's time, what rounding may add to the whole one before a window's first frame."""
+_GAPS = 100
+_STEPS = 64
+_GAP = Fraction(3, 2)
+"""Usual steps from one frame to the next that are a gap."""
 
 
 @dataclass(slots=True)
@@ -30,7 +40,9 @@ class Tally:
 
     frames: int = 0
     failures: int = 0
-    """Packets or reads that failed while more frames followed."""
+    """Packets or reads that failed."""
+    early: int = 0
+    """Those of them before the first frame: a stream may begin between two key frames."""
     gave_up: bool = False
     """MAX_FAILURES_IN_A_ROW were reached, and the reader went no further."""
     reached_end: bool = False
@@ -39,15 +51,61 @@ class Tally:
     last: Fraction | None = None
     longest: Fraction = Fraction(0)
     """Seconds between two frames, at most."""
+    skipped: int = 0
+    """Frames before the wanted part that were decoded on the way."""
+    _widest: list[tuple[Fraction, Fraction]] = field(default_factory=list)
+    """The longest steps there were, with the moment where each begins; a heap."""
+    _steps: dict[Fraction, int] = field(default_factory=dict)
 
     def add(self, pts: Fraction) -> None:
         """Counts one frame."""
-        if self.first is None:
+        if self.first is None or pts < self.first:
             self.first = pts
-        if self.last is not None:
-            self.longest = max(self.longest, pts - self.last)
-        self.last = pts
+        if self.frames == 0:
+            self.early = self.failures
         self.frames += 1
+        if self.last is not None and pts < self.last:
+            # Decoders that lost a picture's references hand out some too late.
+            self._fill(pts)
+            return
+        if self.last is not None:
+            self._step(self.last, pts - self.last)
+        self.last = pts
+
+    def usual(self) -> Fraction | None:
+        """Seconds from one frame to the next: their median; None with fewer than two."""
+        half, seen = sum(self._steps.values()) / 2, 0
+        for step in sorted(self._steps):
+            seen += self._steps[step]
+            if seen >= half:
+                return step
+        return None
+
+    def gaps(self, usual: Fraction) -> list[Gap]:
+        """The longest steps (_GAPS at most) that are longer than usual, in order of time."""
+        wide = [(at, at + step) for step, at in self._widest if step >= _GAP * usual]
+        return sorted(wide)
+
+    def _fill(self, pts: Fraction) -> None:
+        """A frame that lies in a gap parts it in two."""
+        for entry in self._widest:
+            step, at = entry
+            if at < pts < at + step:
+                self._widest.remove(entry)
+                heapify(self._widest)
+                heappush(self._widest, (pts - at, at))
+                heappush(self._widest, (at + step - pts, pts))
+                self.longest = max(step for step, _ in self._widest)
+                return
+
+    def _step(self, at: Fraction, step: Fraction) -> None:
+        self.longest = max(self.longest, step)
+        if step in self._steps or len(self._steps) < _STEPS:
+            self._steps[step] = self._steps.get(step, 0) + 1
+        if len(self._widest) < _GAPS:
+            heappush(self._widest, (step, at))
+        elif step > self._widest[0][0]:
+            heappushpop(self._widest, (step, at))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,74 +115,167 @@ class Loss:
     at_end: int
     inside: int
     error: DecodeError | None
-    """Set where more is missing than 2 frames or 1 %, whichever is larger."""
+    """Set where there is evidence, or where more than 2 frames or 1 % are missing."""
+    warning: str | None = None
+    """What else must be said."""
 
     @property
     def frames(self) -> int:
         """All of them."""
         return self.at_end + self.inside
 
-    def told(self, path: Path) -> str:
-        """The warning about frames that are missing inside."""
-        what = "frame was" if self.inside == 1 else "frames were"
-        return f"{self.inside} damaged {what} lost: {path}"
+
+@dataclass(frozen=True, slots=True)
+class _Estimate:
+    """What header and counts let expect, before any evidence."""
+
+    at_end: int
+    beyond: bool
+    """The header's end is later than the last frame's."""
+    late: int
+    inside: int
 
 
 def find_loss(info: VideoInfo, tally: Tally, window: Window = WHOLE) -> Loss:
-    """Compares what was decoded with what the probe was told.
+    """Compares what was decoded with what the probe was told, and with the file where they differ.
 
     Args:
         info: The probe's result.
         tally: The reader's counts, after its last frame.
         window: The part of the clip that was read.
     """
-    info = _within(info, window)
+    part = _within(info, window)
     if tally.first is None or tally.last is None:
         return Loss(0, 0, CorruptInput("no frame could be decoded", path=info.path))
+    by_header = _estimate(part, tally, window)
+    usual = tally.usual() or 1 / info.frame_rate
+    gaps = tally.gaps(usual)
+    count, length = part.frame_count_from_header, part.duration_from_header
+    suspicious = bool(
+        tally.failures
+        or tally.gave_up
+        or gaps
+        or by_header.late
+        or by_header.inside
+        or (by_header.beyond and not tally.reached_end)
+        or (count is not None and tally.frames < count)
+        or (count is None and length is None and not tally.reached_end)
+    )
+    seen = Seen(tally.frames, tally.first, tally.last, usual, gaps, tally.reached_end)
+    evidence = gather(info, seen, window, thorough=suspicious)
+    return _judge(part, tally, by_header, evidence)
+
+
+def _estimate(info: VideoInfo, tally: Tally, window: Window) -> _Estimate:
+    assert tally.first is not None
+    assert tally.last is not None
     interval = 1 / info.frame_rate
     length, count = info.duration_from_header, info.frame_count_from_header
-    at_end = 0
+    at_end, beyond = 0, False
+    if length is not None:
+        unseen = (info.start + length - tally.last) / interval
+        beyond = unseen >= _GAP
+        at_end = max(0, round(unseen) - 1)
     if "vfr" in info.hazards:
+        at_end = 0
         if count is not None and not tally.failures:
             at_end = max(0, count - tally.frames)
         elif count is None and length is not None:
             unseen = info.start + length - tally.last - max(interval, tally.longest)
             at_end = max(0, round(unseen / interval))
-    else:
-        if length is not None:
-            at_end = max(0, round((info.start + length - tally.last) / interval) - 1)
-        if count is not None:
-            # By time and not by frames: a frame missing in between is no matter of the end.
-            at_end = max(at_end, count - round((tally.last - tally.first) / interval) - 1)
-    if tally.reached_end:
-        at_end = 0
-    total = count or tally.frames + at_end
-    allowed = max(_ALLOWED_FRAMES, math.floor(total * _ALLOWED_SHARE))
-    if at_end > allowed and _others_reach_end(info):
-        at_end = 0
+    elif count is not None:
+        # By time and not by frames: a frame missing in between is no matter of the end.
+        at_end = max(at_end, count - round((tally.last - tally.first) / interval) - 1)
     late = 0
     if window.start is not None and "vfr" not in info.hazards:
         # The start may lie between two frames, and a coarse clock moves each by a bit.
         late = max(0, math.floor((tally.first - info.start) / interval - _BETWEEN))
-    inside = max(late, _lost_inside(info, tally, at_end, late))
+    at_end = 0 if tally.reached_end else at_end
+    return _Estimate(at_end, beyond, late, max(late, _lost_inside(info, tally, at_end, late)))
+
+
+def _judge(info: VideoInfo, tally: Tally, by_header: _Estimate, evidence: Evidence) -> Loss:
+    """What is lost, and whether that is an error."""
+    at_end = by_header.at_end
+    allowed = max(
+        _ALLOWED_FRAMES,
+        math.floor((info.frame_count_from_header or tally.frames + at_end) * _ALLOWED_SHARE),
+    )
+    if evidence.cut_off and not tally.reached_end:
+        if by_header.beyond:
+            at_end = max(at_end, 1)
+        if evidence.behind:
+            at_end = 0
+    elif at_end > allowed and _others_reach_end(info):
+        at_end = 0
+    elif at_end <= allowed and evidence.whole and not evidence.after:
+        at_end = 0  # the header is not exact
+    at_end = max(at_end, evidence.after, evidence.cut_frames)
+    # What failed behind the last frame is the end's.
+    inside = max(by_header.inside - evidence.after, evidence.inside)
+    if by_header.late:
+        inside = max(inside, evidence.before)
+    certain_end = at_end > 0 and (evidence.cut_off or evidence.after > 0)
+    certain_inside = inside > 0 and (
+        tally.failures > tally.early or evidence.inside > 0 or evidence.before > 0
+    )
     error: DecodeError | None = None
-    if at_end > allowed and not tally.gave_up:
-        error = TruncatedInput(
-            f"the video ends {float(at_end * interval):.2f} s before its header says: about "
-            f"{at_end} of {tally.frames + at_end} frames are missing",
-            path=info.path,
-            hint="the file is cut off or damaged; --lenient accepts it",
-        )
-    elif inside > allowed or tally.gave_up:
-        frames = "1 frame" if inside == 1 else f"{inside} frames"
-        where = f"after frame {tally.frames} nothing more" if tally.gave_up else frames
-        verb = "could be decoded" if tally.gave_up else "could not be decoded"
-        error = CorruptInput(
-            f"the video is damaged: {where} {verb}",
+    if certain_inside or inside > allowed or (tally.gave_up and not evidence.cut_off):
+        error = _damaged(info, tally, inside)
+    elif at_end > allowed or certain_end:
+        error = _ends_early(info, tally, at_end, evidence)
+    return Loss(at_end, inside, error, None if error else _warning(info, at_end, inside, evidence))
+
+
+def _damaged(info: VideoInfo, tally: Tally, inside: int) -> CorruptInput:
+    what = "1 frame" if inside == 1 else f"{inside} frames"
+    told = f"{what} could not be decoded"
+    if tally.gave_up:
+        told = f"after frame {tally.frames} nothing more could be decoded"
+    return CorruptInput(
+        f"the video is damaged: {told}", path=info.path, hint="--lenient accepts it"
+    )
+
+
+def _ends_early(info: VideoInfo, tally: Tally, at_end: int, evidence: Evidence) -> DecodeError:
+    total = tally.frames + at_end
+    if not evidence.missing and not evidence.zeros and (evidence.after or evidence.broken):
+        what = "the last frame" if at_end == 1 else f"the last {at_end} of about {total} frames"
+        return CorruptInput(
+            f"the video is damaged: {what} could not be decoded",
             path=info.path,
             hint="--lenient accepts it",
         )
-    return Loss(at_end, inside, error)
+    if at_end == 1:
+        told = "the video is cut off: its last frame is missing or incomplete"
+    else:
+        told = (
+            f"the video ends {float(at_end / info.frame_rate):.2f} s too early: about {at_end} of "
+            f"{total} frames are missing"
+        )
+    if evidence.zeros:
+        told += f", the last {evidence.zeros} bytes of the file are zeros"
+    elif evidence.missing > 1:
+        told += f", the file lacks {evidence.missing} bytes"
+    return TruncatedInput(
+        told,
+        path=info.path,
+        hint="copy or download the file again; --lenient accepts it as it is",
+    )
+
+
+def _warning(info: VideoInfo, at_end: int, inside: int, evidence: Evidence) -> str | None:
+    if inside:
+        what = "frame was" if inside == 1 else "frames were"
+        return f"{inside} damaged {what} lost: {info.path}"
+    if at_end:
+        what = "1 frame" if at_end == 1 else f"{at_end} frames"
+        return f"the video ends {what} before its header says: {info.path}"
+    if evidence.missing or evidence.cut_off:
+        return f"the file is cut off or damaged, but no frame is missing: {info.path}"
+    if evidence.broken:
+        return f"the file is damaged, but no frame seems to be missing: {info.path}"
+    return None
 
 
 def _within(info: VideoInfo, window: Window) -> VideoInfo:
@@ -197,18 +348,23 @@ class CountedReader:
         return self._tally.frames
 
     @property
+    def progress(self) -> int:
+        """Grows with everything that is decoded, even where no batch comes of it."""
+        return self._tally.frames + self._tally.skipped + self._tally.failures
+
+    @property
     def decode_failures(self) -> int:
         """Packets or reads that failed with more frames after them."""
         return self._tally.failures
 
     @property
     def frames_lost(self) -> int:
-        """Frames missing by the header; known after check_complete()."""
+        """Frames missing by the header or the file; known after check_complete()."""
         return self._loss.frames if self._loss else 0
 
     def check_complete(self) -> FfxError | None:
         """What is missing; see Reader."""
         self._loss = find_loss(self.info, self._tally, self._window)
-        if self._loss.inside and self._loss.error is None:
-            self._report.warn(self._loss.told(self.info.path))
+        if self._loss.warning:
+            self._report.warn(self._loss.warning)
         return self._loss.error
