@@ -19,7 +19,12 @@ from facefusion_cli.errors import (
 )
 
 # What a broken packet can raise; anything else while decoding is no matter of one packet.
-PACKET_ERRORS = (av_error.InvalidDataError, av_error.UnknownError, av_error.ExternalError)
+PACKET_ERRORS = (
+    av_error.InvalidDataError,
+    av_error.UnknownError,
+    av_error.ExternalError,
+    av_error.PatchWelcomeError,
+)
 
 _MP4_BRAND = b"ftyp"
 

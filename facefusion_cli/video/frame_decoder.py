@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from contextlib import suppress
 from fractions import Fraction
+from typing import Any
 
 from av.error import FFmpegError
 from av.packet import Packet
@@ -180,6 +181,13 @@ class FrameDecoder:
             except PACKET_ERRORS:
                 self._tally.failures += 1
                 in_a_row += 1
+            except IndexError:
+                # PyAV ends like this where damage in an MPEG-TS looked like one more stream; the
+                # packet that flushes the decoder has not come then.
+                flush: Packet[Any] = Packet()
+                flush.stream = self._stream
+                yield flush
+                return
             else:
                 return
         self._tally.gave_up = True

@@ -12,6 +12,7 @@ from facefusion_cli.cli.console import BUG
 from facefusion_cli.cli.main import app
 from facefusion_cli.cli.options import SETTINGS
 from facefusion_cli.config import Config
+from facefusion_cli.video.stream_table import as_markdown
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -45,6 +46,14 @@ def test_the_option_table_is_the_program_s() -> None:
     assert match[1] == expected, f"README's table should be:\n{expected}"
 
 
+def test_the_table_of_streams_is_the_program_s() -> None:
+    page = (ROOT / "docs" / "video.md").read_text(encoding="utf-8")
+    match = re.search(r"<!-- streams -->\n(.*?)<!-- /streams -->", page, re.DOTALL)
+    assert match is not None
+    expected = as_markdown()
+    assert match[1] == expected, f"docs/video.md's table should be:\n{expected}"
+
+
 def test_every_exit_code_is_in_the_table() -> None:
     kinds = [getattr(errors, name) for name in dir(errors)]
     codes = {k.exit_code for k in kinds if isinstance(k, type) and issubclass(k, errors.FfxError)}
@@ -73,7 +82,7 @@ def test_options_of_the_examples_exist() -> None:
 
 
 def test_files_that_the_documents_name_exist() -> None:
-    for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/design.md"):
+    for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/design.md", "docs/video.md"):
         page = ROOT / name
         text = page.read_text(encoding="utf-8")
         for link in re.findall(r"\]\(([^)#:]+)\)", text):
