@@ -163,7 +163,9 @@ def find_loss(info: VideoInfo, tally: Tally, window: Window = WHOLE) -> Loss:
     )
     seen = Seen(tally.frames, tally.first, tally.last, usual, gaps, tally.reached_end)
     evidence = gather(info, seen, window, thorough=suspicious)
-    return _judge(part, tally, by_header, evidence)
+    # A window's first frames have others before them.
+    failed = tally.failures - (tally.early if window.start is None else 0)
+    return _judge(part, tally, by_header, evidence, failed=failed > 0)
 
 
 def _estimate(info: VideoInfo, tally: Tally, window: Window) -> _Estimate:
@@ -194,8 +196,18 @@ def _estimate(info: VideoInfo, tally: Tally, window: Window) -> _Estimate:
     return _Estimate(at_end, beyond, late, max(late, _lost_inside(info, tally, at_end, late)))
 
 
-def _judge(info: VideoInfo, tally: Tally, by_header: _Estimate, evidence: Evidence) -> Loss:
-    """What is lost, and whether that is an error."""
+def _judge(
+    info: VideoInfo, tally: Tally, by_header: _Estimate, evidence: Evidence, *, failed: bool
+) -> Loss:
+    """What is lost, and whether that is an error.
+
+    Args:
+        info: What the header says of the part that was read.
+        tally: The reader's counts.
+        by_header: What is missing by the header.
+        evidence: What the file proves.
+        failed: Something failed after the first good frame.
+    """
     at_end = by_header.at_end
     allowed = max(
         _ALLOWED_FRAMES,
@@ -217,7 +229,7 @@ def _judge(info: VideoInfo, tally: Tally, by_header: _Estimate, evidence: Eviden
         inside = max(inside, evidence.before)
     certain_end = at_end > 0 and (evidence.cut_off or evidence.after > 0)
     certain_inside = inside > 0 and (
-        tally.failures > tally.early or evidence.inside > 0 or evidence.before > 0
+        failed or evidence.inside > 0 or (by_header.late > 0 and evidence.before > 0)
     )
     error: DecodeError | None = None
     if certain_inside or inside > allowed or (tally.gave_up and not evidence.cut_off):

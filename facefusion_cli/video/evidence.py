@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from av.container import InputContainer
@@ -26,6 +26,8 @@ _SKIPPED = 8
 _REORDERED = 16
 """Frames by which the order of decoding differs from that of display (H.264, HEVC)."""
 _NO_CLIPS = {"gif", "apng", "image2"}
+_CHAINED = {"mov", "matroska"}
+"""Formats whose parts say where the next one begins."""
 _PATIENCE = 64
 
 
@@ -97,6 +99,9 @@ def gather(info: VideoInfo, seen: Seen, window: Window, *, thorough: bool) -> Ev
         found = walk(info.path, info.container, found, stream.id)
         packets = _packets(info, container, stream)
         lost = _beyond(stream, found, window)
+    names = set(info.container.split(","))
+    if names & _CHAINED and not (lost or found.missing or found.breaks):
+        found = replace(found, zeros=0, whole=not found.unsaid)  # padding, as the chain proves
     before = inside = after = 0
     if _comparable(info, packets):
         before, inside, after = _without_frame(info, packets, seen, window)
@@ -106,7 +111,7 @@ def gather(info: VideoInfo, seen: Seen, window: Window, *, thorough: bool) -> Ev
     breaks_off = _breaks_off(found, packets)
     if seen.reached_end:
         after = lost = 0
-    elif found.cut == "video" or (found.unsaid and breaks_off):
+    elif found.cut == "video" or (breaks_off and (found.unsaid or "mpegts" in names)):
         lost = max(lost, 1)
     return Evidence(
         before=before,

@@ -197,7 +197,9 @@ def _ts_end(file: BinaryIO, found: Structure) -> Structure:
         return found
     step, first = grid
     left = (found.size - first + _TS_PACKETS[step]) % step
-    return replace(found, missing=step - left if left else 0)
+    # Packets that only fill may end with zeros; a whole one of zeros is none.
+    zeros = found.zeros if found.zeros >= step else 0
+    return replace(found, missing=step - left if left else 0, zeros=zeros, unsaid=bool(zeros))
 
 
 def _ts_cut(data: mmap, found: Structure, pid: int) -> str:
