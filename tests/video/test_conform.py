@@ -158,7 +158,7 @@ def test_planes_of_rare_formats_are_ffmpegs_own(
 ) -> None:
     clip = make_clip(tmp_path / "clip.mkv", codec="ffv1", size=SIZE, frames=3)
     frames = smooth_frames(fmt)
-    monkeypatch.setattr(probing, "_first_frames", lambda *_: iter(frames))
+    monkeypatch.setattr(probing, "_first_frames", lambda *_, **__: iter(frames))
     info = probe(clip.path)
     assert info.pixel_format == fmt
     with open_reader(info, "pyav", report := Report()) as reader:
@@ -209,7 +209,7 @@ def test_bayer_patterns_are_refused(
     tmp_path: Path, fmt: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clip = make_clip(tmp_path / "clip.mkv", codec="ffv1", size=SIZE, frames=3)
-    monkeypatch.setattr(probing, "_first_frames", lambda *_: iter([av.VideoFrame(*SIZE, fmt)]))
+    monkeypatch.setattr(probing, "_first_frames", lambda *_, **__: iter([av.VideoFrame(*SIZE, fmt)]))
     with pytest.raises(UnsupportedVideo, match=r"raw sensor data"):
         probe(clip.path)
 
