@@ -23,6 +23,7 @@ PACKET_ERRORS = (
     av_error.InvalidDataError,
     av_error.UnknownError,
     av_error.ExternalError,
+    av_error.BlockingIOError,  # an MPEG-TS without packets for a long stretch
     av_error.PatchWelcomeError,
 )
 

@@ -51,7 +51,7 @@ def test_whole_files_are_whole(tmp_path: Path, suffix: str) -> None:
     assert found.whole == (suffix in SAYS_ITS_LENGTH)
 
 
-@pytest.mark.parametrize("lacking", [1, 8, 100, 2001])
+@pytest.mark.parametrize("lacking", [1, 8, 100, 500])
 @pytest.mark.parametrize("suffix", HOW)
 def test_lacking_bytes_are_counted(tmp_path: Path, suffix: str, lacking: int) -> None:
     path = make(tmp_path, suffix)
