@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 import pytest
 
-from facefusion_cli.config import Config
+from facefusion_cli.config import Config, RuntimeConfig
 from facefusion_cli.pipeline import PHOTO_COLOR, PHOTO_LAYOUT, Engine
 from facefusion_cli.planes import frames_from_rgb
 from facefusion_cli.report import Report
@@ -31,7 +31,7 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> TalkingClip:
 
 @pytest.fixture(scope="module")
 def engine() -> Engine:
-    return Engine(Config(), Report())
+    return Engine(Config(runtime=RuntimeConfig(device="cpu")), Report())
 
 
 def look(engine: Engine, *pictures: np.ndarray) -> Faces:

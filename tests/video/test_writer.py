@@ -359,7 +359,8 @@ def test_an_encoder_says_why_it_refuses(tmp_path: Path, source: Path) -> None:
 def test_a_missing_encoder(tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = encoder_table.ENCODERS["h264"]
     for codec, reason in (("nosuch", "no encoder nosuch"), ("h264_nvenc", "does not open")):
-        absent = EncoderSpec(codec, spec.containers, spec.pixel_format)
+        hardware = codec.endswith("_nvenc")
+        absent = EncoderSpec(codec, spec.containers, spec.pixel_format, hardware=hardware)
         monkeypatch.setitem(encoder_table.ENCODERS, "h264", absent)
         with pytest.raises(EncoderUnavailable, match=reason):
             ClipWriter(tmp_path / "out.mp4", info_of(source), config(), Report())
