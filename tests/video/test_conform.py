@@ -209,7 +209,8 @@ def test_bayer_patterns_are_refused(
     tmp_path: Path, fmt: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clip = make_clip(tmp_path / "clip.mkv", codec="ffv1", size=SIZE, frames=3)
-    monkeypatch.setattr(probing, "_first_frames", lambda *_, **__: iter([av.VideoFrame(*SIZE, fmt)]))
+    frames = [av.VideoFrame(*SIZE, fmt)]
+    monkeypatch.setattr(probing, "_first_frames", lambda *_, **__: iter(frames))
     with pytest.raises(UnsupportedVideo, match=r"raw sensor data"):
         probe(clip.path)
 
