@@ -28,6 +28,8 @@ _ALLOWED_FRAMES, _ALLOWED_SHARE = 2, Fraction(1, 100)
 _TAIL = 5
 _BETWEEN = Fraction(1, 4)
 """Of a frame's time, what rounding may add to the whole one before a window's first frame."""
+_HELD_BACK = 16
+"""Frames that a decoder may hold back (H.264, HEVC)."""
 _GAPS = 100
 _STEPS = 64
 _GAP = Fraction(3, 2)
@@ -163,9 +165,19 @@ def find_loss(info: VideoInfo, tally: Tally, window: Window = WHOLE) -> Loss:
     )
     seen = Seen(tally.frames, tally.first, tally.last, usual, gaps, tally.reached_end)
     evidence = gather(info, seen, window, thorough=suspicious)
-    # A window's first frames have others before them.
-    failed = tally.failures - (tally.early if window.start is None else 0)
-    return _judge(part, tally, by_header, evidence, failed=failed > 0)
+    failed = tally.failures > (0 if _under_way(tally, window, gaps, usual) else tally.early)
+    return _judge(part, tally, by_header, evidence, failed=failed)
+
+
+def _under_way(tally: Tally, window: Window, gaps: list[Gap], usual: Fraction) -> bool:
+    """Whether failures before the first frame came out of the decoder were no late beginning.
+
+    A window's first frames have others before them; and a decoder holds frames back, so that a
+    failure behind the first one may come first.
+    """
+    assert tally.first is not None
+    near = tally.first + _HELD_BACK * usual
+    return window.start is not None or any(begin < near for begin, _ in gaps)
 
 
 def _estimate(info: VideoInfo, tally: Tally, window: Window) -> _Estimate:
@@ -223,8 +235,10 @@ def _judge(
     elif at_end <= allowed and evidence.whole and not evidence.after:
         at_end = 0  # the header is not exact
     at_end = max(at_end, evidence.after, evidence.cut_frames)
-    # What failed behind the last frame is the end's.
-    inside = max(by_header.inside - evidence.after, evidence.inside)
+    # What failed behind the last frame is the end's, as is the packet in which a file is cut.
+    cut = int(at_end > 0 and evidence.cut_off)
+    of_end = max(evidence.after, evidence.cut_frames, cut)
+    inside = max(by_header.inside - of_end, evidence.inside)
     if by_header.late:
         inside = max(inside, evidence.before)
     certain_end = at_end > 0 and (evidence.cut_off or evidence.after > 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -111,7 +111,9 @@ def gather(info: VideoInfo, seen: Seen, window: Window, *, thorough: bool) -> Ev
     breaks_off = _breaks_off(found, packets)
     if seen.reached_end:
         after = lost = 0
-    elif found.cut == "video" or (breaks_off and (found.unsaid or "mpegts" in names)):
+    elif "mpegts" in names and (breaks_off or found.cut_off):
+        lost = max(lost, 1)  # no header says how much followed
+    elif (found.cut == "video" and not _just_stopped(found)) or (breaks_off and found.unsaid):
         lost = max(lost, 1)
     return Evidence(
         before=before,
@@ -120,7 +122,8 @@ def gather(info: VideoInfo, seen: Seen, window: Window, *, thorough: bool) -> Ev
         cut_frames=lost,
         missing=found.missing,
         zeros=found.zeros,
-        cut_off=not seen.reached_end and (found.cut_off or lost > 0 or breaks_off),
+        cut_off=not seen.reached_end
+        and (lost > 0 or breaks_off or (found.cut_off and not _just_stopped(found))),
         behind=found.cut == "behind",
         whole=found.whole and not found.breaks,
         broken=bool(found.breaks),
@@ -164,12 +167,13 @@ def _without_frame(
     """Packets that gave no frame: before the first one that came, inside, after the last."""
     tick = info.time_base
     times = sorted({t for t in packets.times if t * tick in window})
-    # Readers may be off by a tick.
-    first = bisect_left(times, seen.first / tick - 1)
-    last = bisect_left(times, seen.last / tick + Fraction(3, 2))
+    # Readers may be off by a tick, where a frame has many.
+    slack = min(Fraction(1), seen.usual / tick / 4)
+    first = bisect_left(times, seen.first / tick - slack)
+    last = bisect_right(times, seen.last / tick + slack)
     inside = max(0, last - first - seen.frames)
     for begin, end in seen.gaps:
-        there = bisect_left(times, end / tick - 1) - bisect_left(times, begin / tick + 2)
+        there = bisect_left(times, end / tick - slack) - bisect_right(times, begin / tick + slack)
         inside = max(inside, there)
     return first, inside, len(times) - last
 
@@ -205,3 +209,8 @@ def _in_gaps(info: VideoInfo, found: Structure, packets: _Packets, seen: Seen) -
 def _breaks_off(found: Structure, packets: _Packets) -> bool:
     """Whether no picture follows a broken place."""
     return bool(found.breaks) and found.breaks[-1][1] > max(packets.places, default=-1)
+
+
+def _just_stopped(found: Structure) -> bool:
+    """Whether a live recording ends anywhere, as they do."""
+    return found.unsaid and not (found.zeros or found.missing or found.breaks)

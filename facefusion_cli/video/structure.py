@@ -238,7 +238,7 @@ def _ts_breaks(data: mmap, pid: int) -> Iterator[tuple[int, int]]:
         kept = count if len(lost) == 0 else int(lost[0])
         for place, this in _counted(rows[:kept], pid):
             here = pos + place * step
-            if last is not None and not _follows(last, this):
+            if last is not None and not (_follows(last, this) and _begins(this[1])):
                 yield last[0], here
             last = (here, *this[:2])
         pos += kept * step
@@ -262,6 +262,12 @@ def _follows(last: tuple[int, int, bytes], this: tuple[int, bytes, bool]) -> boo
     if jumps or counter == (last[1] + 1) % 16:
         return True
     return counter == last[1] and packet[4:] == last[2][4:]  # sent twice, which is allowed
+
+
+def _begins(packet: bytes) -> bool:
+    """Whether the start of a picture is one, where a packet says that it holds one."""
+    begin = 4 + (1 + packet[4] if packet[3] & 0x20 else 0)
+    return not packet[1] & 0x40 or packet[begin : begin + 3] == b"\0\0\1"
 
 
 def _next_sync(data: mmap, pos: int) -> int:
