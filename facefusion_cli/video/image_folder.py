@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import queue
-import threading
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -24,8 +22,8 @@ from facefusion_cli.video.image_encoder import ImageEncoder, rgb_batch
 from facefusion_cli.video.image_names import ImagePattern, pattern_of, with_suffix
 from facefusion_cli.video.pacing import Pacer
 from facefusion_cli.video.suffixes import IMAGES
+from facefusion_cli.video.writer_thread import WriterThread
 
-_POLL_SECONDS = 0.05
 _NUMBERED = "%06d"
 
 
@@ -113,10 +111,9 @@ class ImageFolderWriter:
         if config.output.audio_file:
             hint = "leave --audio out"
             raise IncompatibleContainer("a folder of images holds no sound", path=out, hint=hint)
-        self._queue: queue.Queue[_Queued | None] = queue.Queue(config.runtime.queue)
-        self._thread = threading.Thread(target=self._run, name="ffx-writer", daemon=True)
-        self._stop = threading.Event()
-        self._error: BaseException | None = None
+        self._thread: WriterThread[_Queued] = WriterThread(
+            self._write, self._end, config.runtime.queue, report
+        )
         self._pacer: Pacer[FrameBatch] | None = None
         self._written: dict[str, int] = {}
         self._latest: tuple[FrameBatch, bytes] | None = None
@@ -137,7 +134,7 @@ class ImageFolderWriter:
                 self._report.warn(line)
             self._report.facts["encoder"] = self._encoder.name
             self._report.note(f"encoder {self._encoder.name}")
-            cleanup.callback(self._halt)
+            cleanup.callback(self._thread.halt)
             self._thread.start()
             self._cleanup = cleanup.pop_all()
         return self
@@ -158,7 +155,7 @@ class ImageFolderWriter:
             raise ValueError(f"{batch} does not fit a clip of {clip} and {self._info.layout}")
         if batch.planes[0].device.type != "cpu":
             batch = rgb_batch(batch, self._encoder.bits)
-        self._put(_Queued.of(batch))
+        self._thread.put(_Queued.of(batch))
 
     def __exit__(
         self,
@@ -196,32 +193,20 @@ class ImageFolderWriter:
             )
         return lines + self._encoder.losses()
 
-    def _put(self, item: _Queued | None) -> None:
-        with self._report.timer("wait_write"):
-            while True:
-                if self._error is not None:
-                    raise self._error
-                with suppress(queue.Full):
-                    self._queue.put(item, timeout=_POLL_SECONDS)
+    def _write(self, item: _Queued) -> None:
+        """A batch, on the thread."""
+        with self._report.timer("write"):
+            for frame in item.frames():
+                if self._thread.stop.is_set():
                     return
+                self._push(frame)
 
-    def _run(self) -> None:
-        """The thread: writes what comes until the end marker."""
-        try:
-            while (item := self._queue.get()) is not None:
-                with self._report.timer("write"):
-                    for frame in item.frames():
-                        if self._stop.is_set():
-                            return
-                        self._push(frame)
-                del item
-            if self._pacer is not None and not self._stop.is_set():
-                with self._report.timer("write"):
-                    for shown in self._pacer.finish():
-                        self._show(shown.frame)
-                    self._pacer.report(self._report)
-        except BaseException as error:  # raised again in the caller's thread
-            self._error = error
+    def _end(self) -> None:
+        if self._pacer is not None:
+            with self._report.timer("write"):
+                for shown in self._pacer.finish():
+                    self._show(shown.frame)
+                self._pacer.report(self._report)
 
     def _push(self, frame: FrameBatch) -> None:
         """Writes a frame or, at a constant rate, those that are certain by now."""
@@ -246,10 +231,7 @@ class ImageFolderWriter:
         self._report.count("frames_out")
 
     def _finish(self) -> None:
-        self._put(None)
-        self._thread.join()
-        if self._error is not None:
-            raise self._error
+        self._thread.finish()
         if not self._written:
             raise EmptyVideo("no frame was written", path=self._info.path)
         with self._report.timer("verify"), output_errors(self._out):
@@ -258,16 +240,6 @@ class ImageFolderWriter:
                     hint = "nothing was kept; the disk is at fault"
                     what = f"the written image is not sound: {name}"
                     raise EncodeError(what, path=self._out, hint=hint)
-
-    def _halt(self) -> None:
-        """Ends the thread; after a normal end it has ended already."""
-        self._stop.set()
-        with suppress(queue.Empty):
-            while True:
-                self._queue.get_nowait()
-        self._queue.put(None)
-        if self._thread.ident is not None:
-            self._thread.join()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import queue
-import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from fractions import Fraction
@@ -27,8 +25,8 @@ from facefusion_cli.video.frames import HostBatch, download
 from facefusion_cli.video.remux import StreamCopier
 from facefusion_cli.video.segment_encoder import SegmentEncoder
 from facefusion_cli.video.segments import Checkpoint, SegmentStore
+from facefusion_cli.video.writer_thread import WriterThread
 
-_POLL_SECONDS = 0.05
 _MUXER_OPTIONS = {
     # The index first, so that players may start before they have the whole file; and ticks fine
     # enough that a late start of sound or picture is not rounded to milliseconds.
@@ -82,10 +80,13 @@ class ClipWriter:
         plan = self._plan("alpha" in info.hazards)
         self._container = plan.container
         try_encoder(plan, out)
-        self._queue: queue.Queue[_Item | None] = queue.Queue(config.runtime.queue)
-        self._thread = threading.Thread(target=self._run, name="ffx-writer", daemon=True)
-        self._stop = threading.Event()
-        self._error: BaseException | None = None
+        self._thread: WriterThread[_Item] = WriterThread(
+            lambda item: self._encoder.encode(*item),
+            lambda: self._encoder.finish(),
+            config.runtime.queue,
+            report,
+            self._translated,
+        )
         self._cleanup = ExitStack()
 
     def __enter__(self) -> Self:
@@ -106,7 +107,7 @@ class ClipWriter:
             sink = self._open()
             cleanup.callback(self._drop, sink)
             self._encoder = self._make_encoder(sink, copier)
-            cleanup.callback(self._halt)
+            cleanup.callback(self._thread.halt)
             self._thread.start()
             self._cleanup = cleanup.pop_all()
         return self
@@ -127,7 +128,7 @@ class ClipWriter:
         if size != clip or batch.layout != self._info.layout:
             raise ValueError(f"{batch} does not fit a clip of {clip} and {self._info.layout}")
         behind = checkpoint() if checkpoint is not None and self._ends_part(batch) else None
-        self._put((download(batch), behind))
+        self._thread.put((download(batch), behind))
 
     def __exit__(
         self,
@@ -165,13 +166,13 @@ class ClipWriter:
     def _make_encoder(self, sink: OutputContainer, copier: StreamCopier | None) -> ClipEncoder:
         if self._store is None:
             return ClipEncoder(
-                sink, self._plan, self._report, self._stop, copier=copier, edit=self._edit
+                sink, self._plan, self._report, self._thread.stop, copier=copier, edit=self._edit
             )
         return SegmentEncoder(
             sink,
             self._plan,
             self._report,
-            self._stop,
+            self._thread.stop,
             copier=copier,
             edit=self._edit,
             store=self._store,
@@ -206,51 +207,18 @@ class ClipWriter:
         except FFmpegError as error:
             raise _as_write_error(error, self._out) from error
 
-    def _put(self, item: _Item | None) -> None:
-        with self._report.timer("wait_write"):
-            while True:
-                if self._error is not None:
-                    raise self._error
-                with suppress(queue.Full):
-                    self._queue.put(item, timeout=_POLL_SECONDS)
-                    return
-
-    def _run(self) -> None:
-        """The thread: encodes what comes until the end marker, then finishes the file."""
-        try:
-            while (item := self._queue.get()) is not None:
-                self._encoder.encode(*item)
-                del item
-            if not self._stop.is_set():
-                self._encoder.finish()
-        except FFmpegError as error:
-            self._error = _as_write_error(error, self._out)
-            self._error.__cause__ = error
-        except OSError as error:  # of the parts on the disk
-            self._error = as_output_error(error, self._out)
-            self._error.__cause__ = error
-        except BaseException as error:  # raised again in the caller's thread
-            self._error = error
+    def _translated(self, error: BaseException) -> BaseException:
+        if isinstance(error, FFmpegError):
+            return _as_write_error(error, self._out)
+        # Of the parts on the disk.
+        return as_output_error(error, self._out) if isinstance(error, OSError) else error
 
     def _finish(self) -> None:
-        self._put(None)
-        self._thread.join()
-        if self._error is not None:
-            raise self._error
+        self._thread.finish()
         if self._encoder.frames == 0:
             raise EmptyVideo("no frame was written", path=self._info.path)
         with self._report.timer("verify"):
             self._verify()
-
-    def _halt(self) -> None:
-        """Ends the thread; after a normal end it has ended already."""
-        self._stop.set()
-        with suppress(queue.Empty):
-            while True:
-                self._queue.get_nowait()
-        self._queue.put(None)
-        if self._thread.ident is not None:
-            self._thread.join()
 
     def _drop(self, sink: OutputContainer) -> None:
         """Closes an output that shall not be kept."""
