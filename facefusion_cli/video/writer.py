@@ -14,7 +14,7 @@ from av.container import OutputContainer
 from av.error import FFmpegError
 
 from facefusion_cli.config import Config
-from facefusion_cli.errors import EmptyVideo, EncodeError, FfxError
+from facefusion_cli.errors import DiskFull, EmptyVideo, EncodeError, FfxError
 from facefusion_cli.report import Report
 from facefusion_cli.types import NO_EDIT, Edit, FrameBatch, VideoInfo
 from facefusion_cli.video.atomic import as_output_error, atomic_output
@@ -208,10 +208,14 @@ class ClipWriter:
             raise _as_write_error(error, self._out) from error
 
     def _translated(self, error: BaseException) -> BaseException:
+        told = error
         if isinstance(error, FFmpegError):
-            return _as_write_error(error, self._out)
-        # Of the parts on the disk.
-        return as_output_error(error, self._out) if isinstance(error, OSError) else error
+            told = _as_write_error(error, self._out)
+        elif isinstance(error, OSError):  # of the parts on the disk
+            told = as_output_error(error, self._out)
+        if isinstance(told, DiskFull) and self._store is not None and self._store.segments:
+            told.hint = "free some space and run it again; the finished segments are kept"
+        return told
 
     def _finish(self) -> None:
         self._thread.finish()
