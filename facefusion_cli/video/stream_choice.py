@@ -77,7 +77,7 @@ class StreamChoice:
         """How a stream is carried; None when it is dropped. Says what it loses."""
         codec = _codec_name(stream)
         what = fate(stream.type, codec, self._container)
-        if what.action == "drop":
+        if what.action == "drop" or _is_unreadable(stream):
             self._lose(stream)
             return None
         name = f"{stream.type} stream {stream.index}"
@@ -100,7 +100,7 @@ class StreamChoice:
         why = f"{self._container} outputs do not take it"
         if cover or stream.type == "video":
             why = "outputs have one picture stream"
-        elif codec is None and stream.type == "audio":
+        elif stream.type == "audio" and (codec is None or _is_unreadable(stream)):
             why = "it cannot be copied or decoded"
         what = f"{cover}{stream.type} stream {stream.index} ({codec or 'unknown'})"
         self._report.warn(f"dropped: {what}; {why}")
@@ -143,6 +143,13 @@ def _codec_name(stream: Stream) -> str | None:
     """FFmpeg's name of the codec, not of the decoder chosen for it; None when it is unknown."""
     context = stream.codec_context
     return None if context is None else context.codec.canonical_name
+
+
+def _is_unreadable(stream: Stream) -> bool:
+    """Whether nothing of a sound could be read: damage can look like one more stream."""
+    return isinstance(stream, AudioStream) and not (
+        stream.codec_context and stream.codec_context.sample_rate
+    )
 
 
 def _target(stream: Stream, what: Fate, container: str) -> str:
