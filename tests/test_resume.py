@@ -32,8 +32,14 @@ class Stopped(Exception):
     """What stands for a killed process."""
 
 
-def run(target: Path, out: Path, source: Path | None = None, **output: Any) -> Report:
-    report = Report()
+def run(
+    target: Path,
+    out: Path,
+    source: Path | None = None,
+    report: Report | None = None,
+    **output: Any,
+) -> Report:
+    report = report or Report()
     if out.suffix == ".mkv":
         output.setdefault("encoder", "ffv1")
     generator = "none" if source is None else "mesh"
@@ -172,6 +178,19 @@ def test_damage_before_the_interruption_is_not_forgotten(tmp_path: Path) -> None
         run(target, tmp_path / "out.mp4")
     assert (tmp_path / "out.mp4").exists()
     assert not segments_folder(tmp_path / "out.mp4").exists()
+
+
+def test_silent_damage_before_the_interruption_is_not_forgotten(tmp_path: Path) -> None:
+    how = MANY | {"frames": 100, "options": {"g": "5", "bf": "0"}}
+    clip = make_clip(tmp_path / "in.mkv", **how)
+    # Matroska's demuxer steps over a broken stretch without a word.
+    target = damage(clip.path, tmp_path / "bad.mkv", range(12, 17))
+    interrupted(target, tmp_path / "out.mp4", 18)
+    report = Report()
+    with pytest.raises(CorruptInput):
+        run(target, tmp_path / "out.mp4", report=report)
+    assert report.counts["frames_in"] < 60
+    assert report.counts["frames_lost"] >= 5
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from facefusion_cli.report import Report
 from facefusion_cli.tonemap import ToneMap
 from facefusion_cli.types import BgrBatch, FrameBatch, Window
 from facefusion_cli.video.atomic import check_output
+from facefusion_cli.video.completeness import CountedReader
 from facefusion_cli.video.edit import at_own_rate, plan_edit
 from facefusion_cli.video.image_folder import (
     ImageFolderWriter,
@@ -119,6 +120,7 @@ class ClipRun:
         self.edit, self.shown = plan_edit(graded, config.output, report)
         self._loss: FfxError | None = None
         self._earlier: Segment | None = None
+        self._counted = False
         self._batches: prefetch[FrameBatch | BgrBatch] | None = None
         self._stack = ExitStack()
 
@@ -168,6 +170,7 @@ class ClipRun:
                 frames = scale_frames(frames, self.edit.size)
             self._report.count("frames_in", len(frames))
             yield frames
+        self._count_earlier()
         self._loss = self._reader.check_complete()
         if self._reader.frames_decoded == 0:
             hint = "try --decoder pyav"
@@ -197,7 +200,7 @@ class ClipRun:
         Raises:
             DecodeError: Frames were lost, and that is not accepted.
         """
-        earlier = self._lost_before
+        earlier = 0 if self._counted else self._lost_before
         self._report.counts["frames_lost"] = self._reader.frames_lost + earlier
         loss = self._loss
         if loss is None and earlier:
@@ -211,6 +214,19 @@ class ClipRun:
         if not self._config.output.lenient:
             raise loss
         self._report.warn(str(loss))
+
+    def _count_earlier(self) -> None:
+        """Lets the frames of an earlier run count for what is missing of the whole clip."""
+        reader, earlier, store = self._reader, self._earlier, self._store
+        if earlier is None or store is None or not isinstance(reader, CountedReader):
+            return
+        if self.edit.rate is not None or self.info.images:
+            return  # what was written are not the frames that were read
+        tick = self.info.time_base
+        done = store.times()[: sum(s.frames for s in store.segments[: earlier.number + 1])]
+        times = [round(time / tick) * tick for time in done]
+        reader.count_earlier(times, earlier.lost, self.edit.window)
+        self._counted = True
 
     def _tone_mapping(self) -> ToneMap | None:
         operator = self._config.output.tonemap

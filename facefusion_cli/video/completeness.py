@@ -8,9 +8,9 @@ rates, and headers are often off by a frame or two: without evidence that much i
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from heapq import heapify, heappush, heappushpop
 
 import av
 
@@ -20,6 +20,7 @@ from facefusion_cli.types import WHOLE, VideoInfo, Window
 from facefusion_cli.video.av_errors import PACKET_ERRORS, reading
 from facefusion_cli.video.container import header_duration, open_container, video_stream
 from facefusion_cli.video.evidence import Evidence, Gap, Seen, gather
+from facefusion_cli.video.tally import GAP, Tally
 
 MAX_FAILURES_IN_A_ROW = 8
 """Reads or packets that may fail one after another before a reader takes this for the end."""
@@ -30,84 +31,6 @@ _BETWEEN = Fraction(1, 4)
 """Of a frame's time, what rounding may add to the whole one before a window's first frame."""
 _HELD_BACK = 16
 """Frames that a decoder may hold back (H.264, HEVC)."""
-_GAPS = 100
-_STEPS = 64
-_GAP = Fraction(3, 2)
-"""Usual steps from one frame to the next that are a gap."""
-
-
-@dataclass(slots=True)
-class Tally:
-    """What a reader got out of a clip."""
-
-    frames: int = 0
-    failures: int = 0
-    """Packets or reads that failed."""
-    early: int = 0
-    """Those of them before the first frame: a stream may begin between two key frames."""
-    gave_up: bool = False
-    """MAX_FAILURES_IN_A_ROW were reached, and the reader went no further."""
-    reached_end: bool = False
-    """A frame after the end of the wanted part was seen: nothing is missing before it."""
-    first: Fraction | None = None
-    last: Fraction | None = None
-    longest: Fraction = Fraction(0)
-    """Seconds between two frames, at most."""
-    skipped: int = 0
-    """Frames before the wanted part that were decoded on the way."""
-    _widest: list[tuple[Fraction, Fraction]] = field(default_factory=list)
-    """The longest steps there were, with the moment where each begins; a heap."""
-    _steps: dict[Fraction, int] = field(default_factory=dict)
-
-    def add(self, pts: Fraction) -> None:
-        """Counts one frame."""
-        if self.first is None or pts < self.first:
-            self.first = pts
-        if self.frames == 0:
-            self.early = self.failures
-        self.frames += 1
-        if self.last is not None and pts < self.last:
-            # Decoders that lost a picture's references hand out some too late.
-            self._fill(pts)
-            return
-        if self.last is not None:
-            self._step(self.last, pts - self.last)
-        self.last = pts
-
-    def usual(self) -> Fraction | None:
-        """Seconds from one frame to the next: their median; None with fewer than two."""
-        half, seen = sum(self._steps.values()) / 2, 0
-        for step in sorted(self._steps):
-            seen += self._steps[step]
-            if seen >= half:
-                return step
-        return None
-
-    def gaps(self, usual: Fraction) -> list[Gap]:
-        """The longest steps (_GAPS at most) that are longer than usual, in order of time."""
-        wide = [(at, at + step) for step, at in self._widest if step >= _GAP * usual]
-        return sorted(wide)
-
-    def _fill(self, pts: Fraction) -> None:
-        """A frame that lies in a gap parts it in two."""
-        for entry in self._widest:
-            step, at = entry
-            if at < pts < at + step:
-                self._widest.remove(entry)
-                heapify(self._widest)
-                heappush(self._widest, (pts - at, at))
-                heappush(self._widest, (at + step - pts, pts))
-                self.longest = max(step for step, _ in self._widest)
-                return
-
-    def _step(self, at: Fraction, step: Fraction) -> None:
-        self.longest = max(self.longest, step)
-        if step in self._steps or len(self._steps) < _STEPS:
-            self._steps[step] = self._steps.get(step, 0) + 1
-        if len(self._widest) < _GAPS:
-            heappush(self._widest, (step, at))
-        elif step > self._widest[0][0]:
-            heappushpop(self._widest, (step, at))
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +111,7 @@ def _estimate(info: VideoInfo, tally: Tally, window: Window) -> _Estimate:
     at_end, beyond = 0, False
     if length is not None:
         unseen = (info.start + length - tally.last) / interval
-        beyond = unseen >= _GAP
+        beyond = unseen >= GAP
         at_end = max(0, round(unseen) - 1)
     if "vfr" in info.hazards:
         at_end = 0
@@ -363,10 +286,25 @@ class CountedReader:
 
     def __init__(self, info: VideoInfo, report: Report, window: Window = WHOLE) -> None:
         self.info = info
-        self._window = window
+        self._window = self._counted = window
         self._report = report
         self._tally = Tally()
         self._loss: Loss | None = None
+        self._earlier: Tally | None = None
+
+    def count_earlier(self, times: Iterable[Fraction], failures: int, window: Window) -> None:
+        """Lets what another reader got before this one's window count for what is missing.
+
+        Args:
+            times: Its frames'.
+            failures: Packets or reads that failed.
+            window: What both together read.
+        """
+        self._earlier = Tally()
+        for time in times:
+            self._earlier.add(time)
+        self._earlier.failures = failures
+        self._counted = window
 
     @property
     def frames_decoded(self) -> int:
@@ -390,7 +328,8 @@ class CountedReader:
 
     def check_complete(self) -> FfxError | None:
         """What is missing; see Reader."""
-        self._loss = find_loss(self.info, self._tally, self._window)
+        tally = self._tally if self._earlier is None else self._tally.behind(self._earlier)
+        self._loss = find_loss(self.info, tally, self._counted)
         if self._loss.warning:
             self._report.warn(self._loss.warning)
         return self._loss.error

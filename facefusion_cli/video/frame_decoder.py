@@ -15,8 +15,9 @@ from av.video.stream import VideoStream
 
 from facefusion_cli.types import WHOLE, VideoInfo, Window
 from facefusion_cli.video.av_errors import PACKET_ERRORS
-from facefusion_cli.video.completeness import MAX_FAILURES_IN_A_ROW, Tally
+from facefusion_cli.video.completeness import MAX_FAILURES_IN_A_ROW
 from facefusion_cli.video.container import open_container, stream_decoder, video_stream
+from facefusion_cli.video.tally import Tally
 
 THREADS = 0
 """Threads of the decoder; 0 = one a core."""

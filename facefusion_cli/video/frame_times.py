@@ -9,9 +9,9 @@ from av.video.frame import VideoFrame
 
 from facefusion_cli.types import VideoInfo
 from facefusion_cli.video.av_errors import PACKET_ERRORS, reading
-from facefusion_cli.video.completeness import Tally
 from facefusion_cli.video.container import open_container, video_stream
 from facefusion_cli.video.frame_decoder import FrameDecoder
+from facefusion_cli.video.tally import Tally
 
 _REORDERED = 64
 """Packets after a frame's own that may still hold earlier frames; H.264 and HEVC allow 16."""

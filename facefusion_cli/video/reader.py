@@ -61,7 +61,7 @@ class Reader(Protocol):
         ...
 
     def check_complete(self) -> FfxError | None:
-        """After the last batch: what is missing, when that is more than 2 frames and 1 %.
+        """After the last batch: what is missing, where there is evidence of it.
 
         The caller raises it or, where the user accepts losses, warns.
         """

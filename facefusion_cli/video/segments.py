@@ -193,6 +193,14 @@ class SegmentStore:
         if last is not None:
             yield from last.packets()
 
+    def times(self) -> list[Fraction]:
+        """When the frames of all complete parts are shown, in seconds of the clip, in order."""
+        found = []
+        for segment in self.segments:
+            start, base = Fraction(segment.start), Fraction(segment.time_base)
+            found += [start + note.pts * base for note in segment.packets]
+        return sorted(found)
+
     def remove(self) -> None:
         """Removes the folder with all parts, once they are not needed any more."""
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -56,6 +56,8 @@ class Row:
     picture: float = 1.0
     """Mean difference of luma allowed, in 8-bit levels; the identity run's figure."""
     same_times: bool = True
+    same_tags: bool = True
+    """False: the clip is turned into another colour space."""
     same_frames: bool = True
     """Frames are the same in number and look; false where they are deinterlaced or resampled."""
     deep: int = 8
@@ -143,7 +145,7 @@ def measure(
         faults.append(f"size {before.size} -> {after.size}")
     if abs(after.aspect / before.aspect - 1) > Fraction(1, 50):
         faults.append(f"aspect {before.aspect} -> {after.aspect}")
-    if before.yuv and after.yuv and not kept(before.tags, after.tags):
+    if row.same_tags and before.yuv and after.yuv and not kept(before.tags, after.tags):
         faults.append(f"tags {before.tags} -> {after.tags}")
     if after.bits != row.deep:
         faults.append(f"{after.bits} bits instead of {row.deep}")

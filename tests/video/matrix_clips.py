@@ -266,6 +266,57 @@ def light_agrees(given: Path, out: Path) -> str | None:
     return None if before == after else f"{before} -> {after}"
 
 
+def transparent(codec: str, pix_fmt: str) -> Make:
+    """A clip with alpha, a gradient."""
+
+    def make(path: Path) -> Path:
+        options = {"libvpx-vp9": {"crf": "4", "b": "0", "auto-alt-ref": "0"}}
+        return make_clip(
+            path, codec=codec, pix_fmt=pix_fmt, size=(128, 96), options=options.get(codec)
+        ).path
+
+    return make
+
+
+def _alphas(path: Path) -> list[Array]:
+    """Alpha of every frame as 8-bit levels; FFmpeg's own VP9 decoder passes over it."""
+    with av.open(path) as file:
+        stream = file.streams.video[0]
+        name = stream.codec_context.name
+        decoder: Any = stream
+        if name == "vp9":
+            decoder = av.CodecContext.create("libvpx-vp9", "r")
+        frames = [frame for packet in file.demux(stream) for frame in decoder.decode(packet)]
+    found = []
+    for frame in frames:
+        components = frame.format.components
+        assert any(c.is_alpha for c in components), frame.format.name
+        if len(frame.planes) == 1:
+            found.append(frame.to_ndarray(format="rgba")[:, :, 3].astype(float))
+            continue
+        bits = components[-1].bits
+        kind = np.uint16 if bits > 8 else np.uint8
+        rows = np.frombuffer(frame.planes[3], kind).reshape(frame.planes[3].height, -1)
+        found.append(rows[:, : frame.width] * (255 / (2**bits - 1)))
+    return found
+
+
+def alpha_agrees(given: Path, out: Path) -> str | None:
+    """Alpha within a level on average, frame by frame."""
+    before, after = _alphas(given), _alphas(out)
+    if len(before) != len(after):
+        return f"alpha of {len(before)} -> {len(after)} frames"
+    apart = max(float(np.abs(a - b).mean()) for a, b in zip(before, after, strict=True))
+    return None if apart <= 1 else f"alpha is {apart:.1f} levels off"
+
+
+def is_sdr(_: Path, out: Path) -> str | None:
+    """BT.709, limited range, 8 bits."""
+    info = probe(out)
+    right = info.color.tags == (1, 1, 1, 1) and info.pixel_format == "yuv420p"
+    return None if right and info.light is None else f"{info.color} {info.pixel_format}"
+
+
 # Containers and names
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.video.matrix import Make, Row, clip
 from tests.video.matrix_clips import (
+    alpha_agrees,
     colour_patches,
     cut_with_edit_list,
     damaged,
@@ -18,6 +19,7 @@ from tests.video.matrix_clips import (
     images,
     in_read_only_folder,
     interlaced_late,
+    is_sdr,
     light_agrees,
     linked,
     live,
@@ -28,6 +30,7 @@ from tests.video.matrix_clips import (
     streams,
     streams_agree,
     tail_zeroed,
+    transparent,
     turned_formats,
     without_moov,
 )
@@ -223,25 +226,65 @@ def colour() -> list[Row]:
                 ),
             )
         ),
+        *alpha_rows(),
         *hdr_rows(),
     ]
 
 
-def hdr_rows() -> list[Row]:
+def alpha_rows() -> list[Row]:
     return [
         Row(
-            f"{name} to {encoder}.{suffix}",
-            hdr(transfer),
+            f"alpha {word}.{suffix}",
+            transparent(codec, fmt),
             "colour",
-            f"out.{suffix}",
+            out,
             {"output": {"encoder": encoder}},
             opencv=False,
-            deep=10,
-            check=light_agrees,
+            deep=deep,
+            check=alpha_agrees,
         )
-        for encoder in ("hevc", "h264")
-        for name, transfer in (("hdr10", 16), ("hlg", 18))
-        for suffix in ("mp4", "mkv")
+        for word, suffix, codec, fmt, out, encoder, deep in (
+            ("vp9", "webm", "libvpx-vp9", "yuva420p", "out.webm", "auto", 8),
+            ("ffv1", "mkv", "ffv1", "yuva444p", "out.mkv", "ffv1", 8),
+            ("png", "mov", "png", "rgba", "out.mov", "prores", 12),
+            ("prores", "mov", "prores_ks", "yuva444p10le", "out.mov", "prores", 12),
+            ("10-bit to vp9", "mkv", "ffv1", "yuva420p10le", "out.webm", "vp9", 8),
+        )
+    ]
+
+
+def hdr_rows() -> list[Row]:
+    tone = {"output": {"tonemap": "bt2390"}}
+    return [
+        *(
+            Row(
+                f"{name} tone-mapped.mp4",
+                hdr(transfer),
+                "colour",
+                "out.mp4",
+                tone,
+                opencv=False,
+                same_tags=False,
+                same_frames=False,
+                check=is_sdr,
+            )
+            for name, transfer in (("hdr10", 16), ("hlg", 18))
+        ),
+        *(
+            Row(
+                f"{name} to {encoder}.{suffix}",
+                hdr(transfer),
+                "colour",
+                f"out.{suffix}",
+                {"output": {"encoder": encoder}},
+                opencv=False,
+                deep=10,
+                check=light_agrees,
+            )
+            for encoder in ("hevc", "h264")
+            for name, transfer in (("hdr10", 16), ("hlg", 18))
+            for suffix in ("mp4", "mkv")
+        ),
     ]
 
 

@@ -455,7 +455,9 @@ def test_many_bad_frames_far_apart_do_not_end_it(tmp_path: Path, decoder: str) -
     read = Read(damage(clip.path, tmp_path / "broken.mp4", range(2, 100, 7)), decoder)
     assert isinstance(read.loss, CorruptInput)
     assert read.pts == [t for i, t in enumerate(clip.pts) if i % 7 != 2]
-    assert read.reader.decode_failures == read.reader.frames_lost == 14
+    assert read.reader.frames_lost == 14
+    # Decoders of many threads keep some of their errors to themselves.
+    assert 0 < read.reader.decode_failures <= 14
 
 
 def test_bad_frames_in_the_last_threads_hide_no_good_ones(
