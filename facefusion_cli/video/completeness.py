@@ -18,7 +18,12 @@ from facefusion_cli.errors import CorruptInput, DecodeError, FfxError, Truncated
 from facefusion_cli.report import Report
 from facefusion_cli.types import WHOLE, VideoInfo, Window
 from facefusion_cli.video.av_errors import PACKET_ERRORS, reading
-from facefusion_cli.video.container import header_duration, open_container, video_stream
+from facefusion_cli.video.container import (
+    demux,
+    header_duration,
+    open_container,
+    video_stream,
+)
 from facefusion_cli.video.evidence import Evidence, Gap, Seen, gather
 from facefusion_cli.video.tally import GAP, Tally
 
@@ -272,7 +277,7 @@ def _others_reach_end(info: VideoInfo) -> bool:
         latest = Fraction(0)
         try:
             container.seek(max(0, int((end - _TAIL) * av.time_base)))
-            for packet in container.demux():
+            for packet in demux(container):
                 if packet.pts is not None and packet.time_base is not None:
                     stop = (packet.pts + (packet.duration or 0)) * packet.time_base
                     latest = max(latest, stop)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import av
 from av.codec import CodecContext
 from av.container import InputContainer
-from av.stream import Disposition
+from av.packet import Packet
+from av.stream import Disposition, Stream
 from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
 
@@ -58,6 +62,16 @@ def video_stream(container: InputContainer, path: Path) -> VideoStream:
             )
         return stream
     raise NoVideoStream("there is no video in this file", path=path)
+
+
+def demux(container: InputContainer, *streams: Stream) -> Iterator[Packet[Any]]:
+    """Packets of some streams (none: of all), and the empty ones that flush their decoders.
+
+    PyAV ends with an IndexError, after all of them, where damage looked like one more stream that
+    was not there when the file was opened (MPEG-TS).
+    """
+    with suppress(IndexError):
+        yield from container.demux(*streams)
 
 
 def alpha_beside(stream: VideoStream) -> bool:

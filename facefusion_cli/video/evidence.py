@@ -12,7 +12,7 @@ from av.video.stream import VideoStream
 
 from facefusion_cli.types import WHOLE, VideoInfo, Window
 from facefusion_cli.video.av_errors import PACKET_ERRORS, reading
-from facefusion_cli.video.container import open_container, video_stream
+from facefusion_cli.video.container import demux, open_container, video_stream
 from facefusion_cli.video.structure import Structure, glance, walk
 
 Gap = tuple[Fraction, Fraction]
@@ -136,7 +136,7 @@ def _packets(info: VideoInfo, container: InputContainer, stream: VideoStream) ->
     failures = 0
     while failures <= _PATIENCE:
         try:
-            for packet in container.demux(stream):
+            for packet in demux(container, stream):
                 if not packet.size or packet.is_discard:
                     continue
                 found.pictures += packet.size > smallest

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator
 from contextlib import suppress
 from fractions import Fraction
-from typing import Any
 
 from av.error import FFmpegError
 from av.packet import Packet
@@ -16,7 +15,12 @@ from av.video.stream import VideoStream
 from facefusion_cli.types import WHOLE, VideoInfo, Window
 from facefusion_cli.video.av_errors import PACKET_ERRORS
 from facefusion_cli.video.completeness import MAX_FAILURES_IN_A_ROW
-from facefusion_cli.video.container import open_container, stream_decoder, video_stream
+from facefusion_cli.video.container import (
+    demux,
+    open_container,
+    stream_decoder,
+    video_stream,
+)
 from facefusion_cli.video.tally import Tally
 
 THREADS = 0
@@ -131,7 +135,7 @@ class FrameDecoder:
         Leaves the container somewhere else.
         """
         first = True
-        for packet in self._container.demux(self._stream):
+        for packet in demux(self._container, self._stream):
             if first:
                 if packet.pts is None or not packet.is_keyframe:
                     return False
@@ -157,7 +161,7 @@ class FrameDecoder:
             decoder.thread_type = "NONE"
             with suppress(FFmpegError):  # what cannot seek is read from its start
                 container.seek(last, stream=stream)
-            for packet in container.demux(stream):
+            for packet in demux(container, stream):
                 try:
                     frames = decoder.decode(packet)
                 except PACKET_ERRORS:
@@ -174,7 +178,7 @@ class FrameDecoder:
         in_a_row = 0
         while in_a_row <= MAX_FAILURES_IN_A_ROW:
             # A generator that raised is finished, but a new one goes on where the file stands.
-            packets = self._container.demux(self._stream)
+            packets = demux(self._container, self._stream)
             try:
                 for packet in packets:
                     in_a_row = 0
@@ -182,13 +186,6 @@ class FrameDecoder:
             except PACKET_ERRORS:
                 self._tally.failures += 1
                 in_a_row += 1
-            except IndexError:
-                # PyAV ends like this where damage in an MPEG-TS looked like one more stream; the
-                # packet that flushes the decoder has not come then.
-                flush: Packet[Any] = Packet()
-                flush.stream = self._stream
-                yield flush
-                return
             else:
                 return
         self._tally.gave_up = True

@@ -9,7 +9,7 @@ from av.video.frame import VideoFrame
 
 from facefusion_cli.types import VideoInfo
 from facefusion_cli.video.av_errors import PACKET_ERRORS, reading
-from facefusion_cli.video.container import open_container, video_stream
+from facefusion_cli.video.container import demux, open_container, video_stream
 from facefusion_cli.video.frame_decoder import FrameDecoder
 from facefusion_cli.video.tally import Tally
 
@@ -62,7 +62,7 @@ def _of_packets(info: VideoInfo, wanted: int | None) -> list[Fraction] | None:
     """Times by the container alone; None where it does not give one to every packet."""
     times: list[Fraction] = []
     with open_container(info.path) as container, reading(info.path):
-        packets = container.demux(video_stream(container, info.path))
+        packets = demux(container, video_stream(container, info.path))
         while wanted is None or len(times) <= wanted + _REORDERED:
             try:
                 packet = next(packets, None)

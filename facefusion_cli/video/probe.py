@@ -32,6 +32,7 @@ from facefusion_cli.video.animations import Animation, is_opaque, read_animation
 from facefusion_cli.video.av_errors import PACKET_ERRORS, reading
 from facefusion_cli.video.container import (
     alpha_beside,
+    demux,
     header_duration,
     open_container,
     stream_decoder,
@@ -221,7 +222,7 @@ def _first_frames(
     Goes on to the times of the first packets, without decoding them.
     """
     found = 0
-    demuxed = container.demux(stream)
+    demuxed = demux(container, stream)
     while found < _FIRST_FRAMES or len(sampled.packet_times) < TIMED_PACKETS:
         try:
             packet = next(demuxed, None)
@@ -251,7 +252,7 @@ def _frame_here(
 
     The decoder is drained after one packet, or it would want a dozen for its reordering.
     """
-    packet = next(container.demux(stream), None)
+    packet = next(demux(container, stream), None)
     if packet is None or not packet.size or packet.pts is None or packet.pts in seen:
         return []
     seen.add(packet.pts)

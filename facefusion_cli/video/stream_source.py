@@ -19,6 +19,7 @@ from av.stream import Discard, Disposition, Stream
 from facefusion_cli.types import WHOLE, Window
 from facefusion_cli.video.av_errors import reading
 from facefusion_cli.video.completeness import MAX_FAILURES_IN_A_ROW
+from facefusion_cli.video.container import demux
 from facefusion_cli.video.stream_table import Fate
 
 PREROLL = Fraction(1, 10)
@@ -309,7 +310,7 @@ class StreamSource:
         if not wanted:
             return True
         sources = [t.source for t in self.tracks.values()]
-        for count, packet in enumerate(self.file.demux(sources)):
+        for count, packet in enumerate(demux(self.file, *sources)):
             if packet.stream_index in wanted and packet.pts is not None:
                 if _seconds(packet) > when:
                     return False
