@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from av.video.stream import VideoStream
 from facefusion_cli.types import WHOLE, VideoInfo, Window
 from facefusion_cli.video.av_errors import PACKET_ERRORS, reading
 from facefusion_cli.video.container import demux, open_container, video_stream
-from facefusion_cli.video.structure import Structure, glance, walk
+from facefusion_cli.video.structure import TS_CLOCK, Structure, glance, walk
 
 Gap = tuple[Fraction, Fraction]
 """Times of two frames that follow one another later than usual."""
@@ -97,6 +98,7 @@ def gather(info: VideoInfo, seen: Seen, window: Window, *, thorough: bool) -> Ev
     with open_container(info.path) as container, reading(info.path):
         stream = video_stream(container, info.path)
         found = walk(info.path, info.container, found, stream.id)
+        listed = _listed(info, stream)
         packets = _packets(info, container, stream)
         lost = _beyond(stream, found, window)
     names = set(info.container.split(","))
@@ -106,8 +108,8 @@ def gather(info: VideoInfo, seen: Seen, window: Window, *, thorough: bool) -> Ev
     if _comparable(info, packets):
         before, inside, after = _without_frame(info, packets, seen, window)
     elif info.container == "avi" and window == WHOLE:
-        inside = max(0, packets.pictures - seen.frames - lost)
-    inside = max(inside, _in_gaps(info, found, packets, seen))
+        inside = max(0, max(packets.pictures, listed) - seen.frames - lost)
+    inside = max(inside, _in_gaps(info, found, packets, seen), _unseen_starts(info, found, seen))
     breaks_off = _breaks_off(found, packets)
     if seen.reached_end:
         after = lost = 0
@@ -178,16 +180,28 @@ def _without_frame(
     return first, inside, len(times) - last
 
 
-def _beyond(stream: VideoStream, found: Structure, window: Window) -> int:
-    """Packets that the index lists behind the end of the data."""
-    names = stream.container.format.name.split(",")
-    if not {"mov", "avi"} & set(names) or not found.size or window.end is not None:
+def _listed(info: VideoInfo, stream: VideoStream) -> int:
+    """Pictures by the index that an AVI ends with; 0 for other formats."""
+    if info.container != "avi":
         return 0
-    header = 8 if "avi" in names else 0
-    return sum(
-        entry.pos + header + entry.size > found.end and entry.size > 0 and not entry.is_discard
-        for entry in stream.index_entries
-    )
+    smallest = _SKIPPED if info.codec in _SKIPS_FRAMES else 0
+    return sum(entry.size > smallest for entry in stream.index_entries)
+
+
+def _beyond(stream: VideoStream, found: Structure, window: Window) -> int:
+    """Packets that the header or the index lists behind the end of the data."""
+    names = stream.container.format.name.split(",")
+    if not found.size or window.end is not None:
+        return 0
+    entries = stream.index_entries
+    if "mov" in names:
+        return sum(e.pos + e.size > found.end and e.size > 0 and not e.is_discard for e in entries)
+    if "avi" in names and (found.missing or found.zeros) and found.cut != "behind":
+        # The index is gone with the end; FFmpeg made another one of what it has read.
+        beyond = sum(e.pos + 8 + e.size > found.end and e.size > 0 for e in entries)
+        slots = entries[len(entries) - 1].timestamp + 1 if len(entries) else 0
+        return max(beyond, stream.frames - slots)
+    return 0
 
 
 def _in_gaps(info: VideoInfo, found: Structure, packets: _Packets, seen: Seen) -> int:
@@ -196,14 +210,23 @@ def _in_gaps(info: VideoInfo, found: Structure, packets: _Packets, seen: Seen) -
     for begin, end in found.breaks:
         before = [t for t, p in zip(packets.times, packets.places, strict=True) if p < begin]
         after = [t for t, p in zip(packets.times, packets.places, strict=True) if p >= end]
-        if not before or not after:
-            continue
-        since = min(before[-_REORDERED:]) * info.time_base
-        until = max(after[:_REORDERED]) * info.time_base
+        since = min(before[-_REORDERED:]) * info.time_base if before else seen.first
+        until = max(after[:_REORDERED]) * info.time_base if after else seen.last
         for gap in seen.gaps:
             if gap[0] < until and gap[1] > since:
                 lost[gap] = max(1, round((gap[1] - gap[0]) / seen.usual) - 1)
     return sum(lost.values())
+
+
+def _unseen_starts(info: VideoInfo, found: Structure, seen: Seen) -> int:
+    """Pictures whose beginning the file announces at a time at which none came."""
+    tick = info.time_base
+    slack = seen.usual / 4
+    lost = 0
+    for begin, end in seen.gaps:
+        since, length = math.ceil((begin + slack) / tick), (end - begin - 2 * slack) / tick
+        lost += sum((start - since) % TS_CLOCK <= length for start in found.starts)
+    return lost
 
 
 def _breaks_off(found: Structure, packets: _Packets) -> bool:

@@ -24,7 +24,7 @@ _IN_CLUSTER = {
     *(_SIMPLE_BLOCK, _BLOCK_GROUP, _ENCRYPTED, _VOID, _CRC),
     *(0xE7, 0xA7, 0xAB, 0x5854),  # Timestamp Position PrevSize SilentTracks
 }
-_LACING = 0x06
+_LACING, _XIPH, _FIXED_SIZE = 0x06, 0x02, 0x04
 _RESUMES = tuple(i.to_bytes(4, "big") for i in (_CLUSTER, _CUES, _TAGS))
 
 
@@ -126,22 +126,49 @@ class _Walk:
     def _track_of(self, kind: int, begin: int, end: int) -> int | None:
         """The type of the track that a block belongs to (0: no block); None if it is broken."""
         if kind == _SIMPLE_BLOCK:
-            return self._block_type(begin)
+            return self._block_type(begin, end)
         if kind != _BLOCK_GROUP:
             return 0
-        for child, start, _ in _children(self._data, begin, min(end, self._size)):
+        for child, start, stop in _children(self._data, begin, min(end, self._size)):
             if child == _BLOCK:
-                return self._block_type(start)
+                return self._block_type(start, stop)
         # Its block may lie behind the file's end.
         return 0 if end > self._size else None
 
-    def _block_type(self, begin: int) -> int | None:
+    def _block_type(self, begin: int, end: int) -> int | None:
         track = _vint(self._data, begin)
         if track is None or track[1] + 2 >= self._size:
             return 0 if begin + 12 > self._size else None
         kind = self._tracks.get(track[0]) if self._tracks else 0
+        lacing = self._data[track[1] + 2] & _LACING
         # Pictures are not laced: a whole frame is one block.
-        return None if kind == _VIDEO and self._data[track[1] + 2] & _LACING else kind
+        fits = not lacing or (kind != _VIDEO and self._laced(track[1] + 3, end, lacing))
+        return kind if fits else None
+
+    def _laced(self, pos: int, end: int, lacing: int) -> bool:
+        """Whether the sizes of a block's frames fit into it (RFC 9559, 10.3)."""
+        data = self._data
+        if end > self._size:
+            return True
+        if pos >= end:
+            return False
+        sizes, pos = data[pos], pos + 1  # the last frame's is what is left
+        if lacing == _FIXED_SIZE:
+            return (end - pos) % (sizes + 1) == 0
+        total = size = 0
+        for number in range(sizes):
+            found = _xiph_size(data, pos, end) if lacing == _XIPH else _vint(data, pos)
+            if found is None:
+                return False
+            value, after = found
+            if lacing == _XIPH or number == 0:
+                size = value
+            else:  # the difference to the one before, with half the range subtracted
+                size += value - ((1 << 7 * (after - pos) - 1) - 1)
+            if size < 0:
+                return False
+            total, pos = total + size, after
+        return pos + total <= end
 
     def _read_tracks(self, begin: int, end: int) -> None:
         for kind, start, stop in _children(self._data, begin, end):
@@ -199,3 +226,13 @@ def _vint(data: mmap | bytes, pos: int) -> tuple[int, int] | None:
         return None
     value = int.from_bytes(data[pos : pos + length], "big") & ((1 << 7 * length) - 1)
     return value, pos + length
+
+
+def _xiph_size(data: mmap | bytes, pos: int, end: int) -> tuple[int, int] | None:
+    """A number coded as bytes that are summed up to the first that is not 255, and what follows."""
+    value = 0
+    while pos < end:
+        value, pos = value + data[pos], pos + 1
+        if data[pos - 1] != 255:
+            return value, pos
+    return None

@@ -29,6 +29,8 @@ _SYNC = 0x47
 _TS_PACKETS = {188: 0, 192: 4, 204: 0}
 """Sizes of MPEG-TS packets, and where the sync byte stands in them."""
 _TS_ROWS = 1 << 18
+TS_CLOCK = 1 << 33
+"""Ticks after which the clock of an MPEG-TS begins anew."""
 _FLV_VIDEO, _FLV_TAGS = 9, b"\x08\x09\x12"
 _FLV_TAG = re.compile(rb"[\x08\x09\x12].{7}\0\0\0", re.DOTALL)
 
@@ -51,6 +53,9 @@ class Structure:
     pictures); "" where it lies between two elements or that is not known."""
     breaks: tuple[tuple[int, int], ...] = ()
     """Broken places, known after walk(): from byte, to byte."""
+    starts: tuple[int, ...] = ()
+    """Times of pictures that the container itself announces, known after walk() of an MPEG-TS: in
+    ticks, modulo TS_CLOCK."""
 
     @property
     def end(self) -> int:
@@ -108,7 +113,9 @@ def walk(path: Path, container: str, found: Structure, stream_id: int) -> Struct
             breaks, cut = _walk_flv(data)
             return replace(found, breaks=tuple(breaks), cut=cut)
         cut = _ts_cut(data, found, stream_id)
-        return replace(found, breaks=tuple(_ts_breaks(data, stream_id)), cut=cut)
+        starts: list[int] = []
+        gone = tuple(_ts_breaks(data, stream_id, starts))
+        return replace(found, breaks=gone, cut=cut, starts=tuple(starts))
 
 
 def _told(found: Structure, end: int | None) -> Structure:
@@ -213,8 +220,14 @@ def _ts_cut(data: mmap, found: Structure, pid: int) -> str:
     return "video" if int.from_bytes(head[1:], "big") & 0x1FFF == pid else "other"
 
 
-def _ts_breaks(data: mmap, pid: int) -> Iterator[tuple[int, int]]:
-    """Where packets of a stream are missing (ISO 13818-1, 2.4.3.3) or there are none at all."""
+def _ts_breaks(data: mmap, pid: int, starts: list[int]) -> Iterator[tuple[int, int]]:
+    """Where packets of a stream are missing (ISO 13818-1, 2.4.3.3) or there are none at all.
+
+    Args:
+        data: The file.
+        pid: The stream.
+        starts: Gets the times at which the stream's pictures are announced.
+    """
     pos, size = 0, len(data)
     last: tuple[int, int, bytes] | None = None
     while pos < size:
@@ -241,6 +254,7 @@ def _ts_breaks(data: mmap, pid: int) -> Iterator[tuple[int, int]]:
             if last is not None and not (_follows(last, this) and _begins(this[1])):
                 yield last[0], here
             last = (here, *this[:2])
+            starts.extend(_announced(this[1]))
         pos += kept * step
         if kept < count:
             again = _next_sync(data, pos + 1)
@@ -266,8 +280,26 @@ def _follows(last: tuple[int, int, bytes], this: tuple[int, bytes, bool]) -> boo
 
 def _begins(packet: bytes) -> bool:
     """Whether the start of a picture is one, where a packet says that it holds one."""
-    begin = 4 + (1 + packet[4] if packet[3] & 0x20 else 0)
+    begin = _payload(packet)
     return not packet[1] & 0x40 or packet[begin : begin + 3] == b"\0\0\1"
+
+
+def _payload(packet: bytes) -> int:
+    return 4 + (1 + packet[4] if packet[3] & 0x20 else 0)
+
+
+def _announced(packet: bytes) -> list[int]:
+    """The presentation time of the picture that begins in a packet (ISO 13818-1, 2.4.3.7)."""
+    begin = _payload(packet)
+    head = packet[begin : begin + 14]
+    if not packet[1] & 0x40 or len(head) < 14 or not head[7] & 0x80:
+        return []
+    high, middle, low = (
+        head[9] >> 1 & 7,
+        head[10] << 7 | head[11] >> 1,
+        head[12] << 7 | head[13] >> 1,
+    )
+    return [high << 30 | middle << 15 | low]
 
 
 def _next_sync(data: mmap, pos: int) -> int:

@@ -24,9 +24,10 @@ HOW: dict[str, dict[str, Any]] = {
     "mkv": {"options": {"g": "5", "bf": "0"}},
     "webm": {"codec": "libvpx-vp9", "options": {"g": "5"}},
     "avi": {"codec": "mpeg4", "options": {"g": "5", "b": "800000"}},
-    "ts": {"options": {"g": "5", "bf": "0"}, "size": (128, 96)},
+    "ts": {"options": {"g": "5", "bf": "0", "sc_threshold": "0"}, "size": (128, 96)},
     "flv": {"options": {"g": "5", "bf": "0"}},
 }
+SOUND = {"avi": "libmp3lame", "webm": "libopus"}
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,10 @@ class Clip:
 Break = Callable[[Clip, Path], bytes]
 
 
-def whole(path: Path) -> Clip:
+def whole(path: Path, *, audio: bool = False) -> Clip:
     suffix = path.suffix[1:]
-    clip = make_clip(path, frames=FRAMES, **HOW[suffix])
+    sound = {"audio_codec": SOUND.get(suffix, "aac"), "audio": audio}
+    clip = make_clip(path, frames=FRAMES, **HOW[suffix], **sound)
     with av.open(str(path)) as file:
         places = [(p.pos, p.size) for p in file.demux(video=0) if p.size and p.pos is not None]
     return Clip(clip.path, path.read_bytes(), places)
@@ -133,6 +135,67 @@ def test_lost_frames_are_an_error(
     knows_its_end = suffix != "ts" or broken in {garbage, one_packet}
     if knows_its_end:
         assert abs(frames + lost - FRAMES) <= 1
+
+
+def chunk_name(clip: Clip, data: bytearray) -> None:
+    """AVI: a chunk that is none; the index at the end lists it."""
+    data[clip.places[17][0] - 7] ^= 0x40
+
+
+def sound_before_the_last(clip: Clip, data: bytearray) -> None:
+    """AVI: cut in the last sound before the last picture; the index is gone with the end."""
+    place, size = clip.places[-2]
+    last = clip.places[-1][0] - 8
+    assert data[place + size :].find(b"01wb") < last - place - size
+    del data[last - 20 :]
+
+
+def flags_of_sound(clip: Clip, data: bytearray) -> None:
+    """Matroska: sound in one block after another becomes laced, and is no such."""
+    place, size = clip.places[17]
+    begin = data.index(b"\x82", place + size, place + size + 12)
+    data[begin + 3] ^= 0x02
+
+
+def code_of_a_picture(clip: Clip, data: bytearray) -> None:
+    """MPEG-TS: the slice's start code is gone, and the parser glues it to the picture before."""
+    code = data.index(b"\0\0\0\1\x41", clip.places[17][0])
+    data[code + 3] ^= 0xAC
+
+
+def size_in_the_last_cluster(clip: Clip, data: bytearray) -> None:
+    """Matroska: the block is longer than the file, and the chain never goes on."""
+    place, size = clip.places[-3]
+    begin = data.rindex(b"\xa3", 0, place)
+    assert place - begin <= 8
+    assert size
+    data[begin] = 0xA2
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+@pytest.mark.parametrize(
+    ("suffix", "broken"),
+    [
+        ("avi", chunk_name),
+        ("avi", sound_before_the_last),
+        ("webm", flags_of_sound),
+        ("ts", code_of_a_picture),
+        ("mkv", size_in_the_last_cluster),
+    ],
+)
+def test_losses_that_only_the_file_tells(
+    tmp_path: Path, suffix: str, broken: Callable[[Clip, bytearray], None], decoder: str
+) -> None:
+    """FFmpeg steps over all of these without a word; all were found by random damage."""
+    clip = whole(tmp_path / f"whole.{suffix}", audio=True)
+    data = bytearray(clip.data)
+    broken(clip, data)
+    target = tmp_path / f"broken.{suffix}"
+    target.write_bytes(data)
+    error, frames, report = run(target, decoder)
+    assert 0 < frames < FRAMES
+    assert isinstance(error, errors.DecodeError)
+    assert report.counts["frames_lost"] == FRAMES - frames
 
 
 @pytest.mark.parametrize("decoder", DECODERS)

@@ -135,3 +135,58 @@ def test_a_lost_packet_of_a_transport_stream(tmp_path: Path) -> None:
     assert found.breaks[0][0] < gone * 188 <= found.breaks[0][1]
     # The same packet twice is allowed.
     assert look(path, b"".join(r + r * (i == gone) for i, r in enumerate(rows))).breaks == ()
+
+
+def test_a_transport_stream_announces_the_time_of_every_picture(tmp_path: Path) -> None:
+    path = make(tmp_path, "ts", frames=40)
+    with av.open(str(path)) as file:
+        times = [p.pts for p in file.demux(video=0) if p.size]
+    assert list(look(path).starts) == times
+    # A start whose code is broken is a broken place, and announces its picture still.
+    data = bytearray(path.read_bytes())
+    begins = [i for i in range(0, len(data), 188) if data[i + 1] & 0x5F == 0x41]
+    begins = [i for i in begins if data[i + 2] == 0]
+    head = data.index(b"\0\0\1\xe0", begins[20])
+    data[head] = 0x80
+    found = look(path, bytes(data))
+    assert list(found.starts) == times
+    assert [end for _, end in found.breaks] == [begins[20]]
+
+
+def element(kind: str, content: bytes) -> bytes:
+    """One EBML element, its size in four bytes."""
+    return bytes.fromhex(kind) + (1 << 28 | len(content)).to_bytes(4, "big") + content
+
+
+def laced(kind: int, content: bytes) -> bytes:
+    """A Matroska file with one track of sound and one block of it, laced as flags say."""
+    track = element("ae", element("d7", b"\2") + element("83", b"\2"))
+    block = element("a3", b"\x82\0\0" + bytes([kind]) + content)
+    cluster = element("1f43b675", element("e7", b"\0") + block)
+    segment = element("18538067", element("1654ae6b", track) + cluster)
+    return element("1a45dfa3", b"") + segment
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "whole"),
+    [
+        (0x80, b"any", True),
+        (0x82, bytes([2, 3, 4]) + bytes(3 + 4 + 5), True),  # sizes 3, 4 and what is left
+        (0x82, bytes([1, 255, 5]) + bytes(260), True),
+        (0x82, bytes([2, 3, 4]) + bytes(6), False),
+        (0x82, bytes([1, 255]), False),  # the size goes on behind the block
+        (0x82, b"", False),
+        (0x84, bytes([2]) + bytes(9), True),  # three of the same size
+        (0x84, bytes([2]) + bytes(10), False),
+        (0x86, bytes([2, 0x83, 0xC0]) + bytes(3 + 4 + 1), True),  # 3, then 1 more
+        (0x86, bytes([2, 0x83, 0xC0]) + bytes(6), False),
+        (0x86, bytes([2, 0x83, 0x80]) + bytes(9), False),  # 3, then 63 fewer
+        (0x86, bytes([1, 0]) + bytes(9), False),
+    ],
+)
+def test_laced_sound(tmp_path: Path, kind: int, content: bytes, whole: bool) -> None:
+    path = tmp_path / "laced.mkv"
+    path.write_bytes(laced(kind, content))
+    found = walk(path, "matroska,webm", glance(path, "matroska,webm"), 1)
+    assert found.missing == 0
+    assert (found.breaks == ()) is whole
