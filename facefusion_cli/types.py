@@ -162,7 +162,8 @@ class VideoInfo:
     hazards: frozenset[str] = frozenset()
     """Any of: interlaced hdr deep alpha vfr rotated mirrored late_start odd_size not_first (a cover
     picture is the file's first picture stream) changing (size, pixel format or colour tags
-    change midway) alpha_unread (no decoder here gives its alpha)."""
+    change midway) alpha_unread (no decoder here gives its alpha) unstated_start (FFmpeg guesses
+    where it starts)."""
     audio: tuple[AudioStream, ...] = ()
     subtitles: tuple[int, ...] = ()
     """Indices of subtitle streams."""

@@ -14,7 +14,13 @@ from fractions import Fraction
 
 import av
 
-from facefusion_cli.errors import CorruptInput, DecodeError, FfxError, TruncatedInput
+from facefusion_cli.errors import (
+    CorruptInput,
+    DecodeError,
+    FfxError,
+    InputNotFound,
+    TruncatedInput,
+)
 from facefusion_cli.report import Report
 from facefusion_cli.types import WHOLE, VideoInfo, Window
 from facefusion_cli.video.av_errors import PACKET_ERRORS, reading
@@ -226,9 +232,9 @@ def _warning(info: VideoInfo, at_end: int, inside: int, evidence: Evidence) -> s
         what = "1 frame" if at_end == 1 else f"{at_end} frames"
         return f"the video ends {what} before its header says: {info.path}"
     if evidence.missing or evidence.cut_off:
-        return f"the file is cut off or damaged, but no frame is missing: {info.path}"
+        return f"the file is cut off or damaged; no frame is known to be missing: {info.path}"
     if evidence.broken:
-        return f"the file is damaged, but no frame seems to be missing: {info.path}"
+        return f"the file is damaged; no frame is known to be missing: {info.path}"
     return None
 
 
@@ -286,6 +292,15 @@ def _others_reach_end(info: VideoInfo) -> bool:
     return end - latest < Fraction(1, 2)
 
 
+def _restarted(info: VideoInfo) -> CorruptInput:
+    return CorruptInput(
+        "the clip's clock starts again midway, as in recordings that were joined byte by byte; "
+        "behind that place picture and sound do not keep their times",
+        path=info.path,
+        hint="remux it with a tool that mends the times; --lenient accepts it as it is",
+    )
+
+
 class CountedReader:
     """What both readers count, and what they say of it at the end."""
 
@@ -334,7 +349,13 @@ class CountedReader:
     def check_complete(self) -> FfxError | None:
         """What is missing; see Reader."""
         tally = self._tally if self._earlier is None else self._tally.behind(self._earlier)
-        self._loss = find_loss(self.info, tally, self._counted)
+        try:
+            self._loss = find_loss(self.info, tally, self._counted)
+        except (InputNotFound, FileNotFoundError):
+            gone = "the file is gone; whether frames are missing cannot be told"
+            self._loss = Loss(0, 0, CorruptInput(gone, path=self.info.path))
+        if tally.restarted and self._loss.error is None:
+            self._loss = replace(self._loss, error=_restarted(self.info))
         if self._loss.warning:
             self._report.warn(self._loss.warning)
         return self._loss.error

@@ -16,9 +16,10 @@ from av.stream import Disposition, Stream
 from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
 
-from facefusion_cli.errors import NotAVideo, NoVideoStream, UnsupportedVideo
+from facefusion_cli.errors import NotAVideo, NoVideoStream, TruncatedInput, UnsupportedVideo
 from facefusion_cli.video.av_errors import reading
 from facefusion_cli.video.image_kinds import is_image
+from facefusion_cli.video.structure import glance
 
 _TEXT_DEMUXERS = {"tty", "bin", "xbin", "adf", "idf"}
 """Demuxers that draw text files as pictures: a text file is no video."""
@@ -61,6 +62,12 @@ def video_stream(container: InputContainer, path: Path) -> VideoStream:
                 "FFmpeg has no decoder for this video", path=path, hint="convert it to H.264 first"
             )
         return stream
+    if "mov" in container.format.name.split(",") and glance(path, "mov").missing:
+        raise TruncatedInput(
+            "the MP4's index (moov) is cut off: the file is incomplete",
+            path=path,
+            hint="copy or download it again",
+        )
     raise NoVideoStream("there is no video in this file", path=path)
 
 

@@ -82,6 +82,11 @@ class ClipEncoder:
         """How many audio streams the file has."""
         return 0 if self._copier is None else self._copier.audio_streams
 
+    @property
+    def audio_streams_heard(self) -> int:
+        """How many of them got any sound."""
+        return 0 if self._copier is None else self._copier.audio_streams_heard
+
     def encode(self, batch: HostBatch, behind: Checkpoint | None = None) -> None:
         """Encodes a batch, and writes the sound up to where the video has come.
 

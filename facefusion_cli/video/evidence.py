@@ -102,7 +102,7 @@ def gather(info: VideoInfo, seen: Seen, window: Window, *, thorough: bool) -> Ev
         packets = _packets(info, container, stream)
         lost = _beyond(stream, found, window)
     names = set(info.container.split(","))
-    if names & _CHAINED and not (lost or found.missing or found.breaks):
+    if names & _CHAINED and not (lost or found.missing or found.breaks or found.cut):
         found = replace(found, zeros=0, whole=not found.unsaid)  # padding, as the chain proves
     before = inside = after = 0
     if _comparable(info, packets):
@@ -236,4 +236,4 @@ def _breaks_off(found: Structure, packets: _Packets) -> bool:
 
 def _just_stopped(found: Structure) -> bool:
     """Whether a live recording ends anywhere, as they do."""
-    return found.unsaid and not (found.zeros or found.missing or found.breaks)
+    return found.unsaid and not (found.zeros or found.missing or found.breaks or found.cut)

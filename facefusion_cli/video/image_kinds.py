@@ -23,6 +23,7 @@ from facefusion_cli.video.input_file import check_input
 
 _HEIF_BRANDS = {b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1", b"avif"}
 _HEAD = 32
+_RAW_MOTION_JPEG = {".mjpeg", ".mjpg"}
 _CHUNKS_BEFORE_PIXELS = 200
 
 
@@ -31,8 +32,11 @@ def image_kind(path: Path) -> str | None:
 
     Returns:
         JPEG, PNG, WEBP, HEIF (AVIF too), TIFF or BMP; None for anything else, GIF and animated PNG
-        included (they are read as clips), and for what cannot be read.
+        included (they are read as clips), and for what cannot be read. Raw motion JPEG begins like
+        a JPEG; its name tells it apart.
     """
+    if path.suffix.lower() in _RAW_MOTION_JPEG:
+        return None
     try:
         check_input(path, "an image")
         with path.open("rb") as file:

@@ -97,7 +97,7 @@ def _of_folder(path: Path) -> tuple[Path, ...]:
     raise NotAVideo(
         f"there are no images in this folder{found}",
         path=path,
-        hint="name a folder of JPEG, PNG, WebP, TIFF or BMP images; ffx batch takes many clips",
+        hint="name a folder of JPEG, PNG, WebP, TIFF or BMP images",
     )
 
 

@@ -35,8 +35,6 @@ from facefusion_cli.video.image_pixels import (
 USUAL_RATE = Fraction(25)
 """Pictures a second where nobody says."""
 
-_ALLOWED_PICTURES, _ALLOWED_SHARE = 2, Fraction(1, 100)
-
 
 def probe_images(path: Path, rate: Fraction | None = None) -> VideoInfo:
     """What a folder or a pattern of images is as a clip.
@@ -173,13 +171,9 @@ class ImageSequenceReader(CountedReader):
             self._loss = Loss(0, 0, None)
             return None
         first = self._broken[0]
-        error: CorruptInput | None = None
         message = f"{lost} of {total} images cannot be read; the first: {first.message}"
-        if lost == total or lost > max(_ALLOWED_PICTURES, math.floor(total * _ALLOWED_SHARE)):
-            hint = "--lenient leaves them out" if lost < total else None
-            error = CorruptInput(message, path=first.path, hint=hint)
-        else:
-            self._report.warn(f"{message}: {first.path}")
+        hint = "--lenient leaves them out" if lost < total else None
+        error = CorruptInput(message, path=first.path, hint=hint)
         self._loss = Loss(0, lost, error)
         return error
 

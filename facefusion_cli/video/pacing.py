@@ -124,12 +124,15 @@ class Pacer(Generic[Frame]):
     def report(self, report: Report) -> None:
         """Says what became of frames that did not come out once at their own time."""
         if self._bumped:
+            one = self._bumped == 1
             report.warn(
-                f"{self._bumped} timestamps did not grow and were moved behind the one before"
+                f"{self._bumped} timestamp{'' if one else 's'} did not grow and "
+                f"{'was' if one else 'were'} moved behind the one before"
             )
         if self._crowded:
+            what = "1 frame" if self._crowded == 1 else f"{self._crowded} frames"
             report.warn(
-                f"{self._crowded} frames left out: the output's format shows a frame for "
+                f"{what} left out: the output's format shows a frame for "
                 f"{float(self._least * self._time_base):g} s at least"
             )
         if self._repeated or self._passed:

@@ -98,12 +98,15 @@ def probe(path: Path) -> VideoInfo:
     check_input(path, "a video")
     with open_container(path) as container:
         stream = video_stream(container, path)
+        # Before packets are read: FFmpeg guesses a start by the first that has a decoding time,
+        # which in Matroska may be the seventh.
+        announced = stream.start_time
         with reading(path):
             sampled = _sample(container, stream)
         first = sampled.first
         if first is None:
             raise _no_frame(path, container, stream, sampled)
-        return _describe(path, container, stream, first, sampled)
+        return _describe(path, container, stream, first, sampled, announced)
 
 
 def orientation(frame: VideoFrame) -> tuple[int, bool]:
@@ -265,6 +268,7 @@ def _describe(
     stream: VideoStream,
     first: VideoFrame,
     sampled: _Sampled,
+    announced: int | None,
 ) -> VideoInfo:
     coded = (first.width, first.height)
     turned, mirrored = orientation(first)
@@ -279,7 +283,13 @@ def _describe(
     width, height = coded if turned % 180 == 0 else coded[::-1]
     aspect = stream.sample_aspect_ratio or Fraction(1)
     time_base = stream.time_base or Fraction(1, 90_000)
-    start = stream_start(stream, (first.pts or 0) * time_base)
+    # Raw streams have no times at all: those are counted, by OpenCV too.
+    unstated = (
+        announced is None and "matroska" in container.format.name and len(sampled.packet_times) > 1
+    )
+    if announced is None:
+        announced = min([first.pts or 0, *sampled.packet_times])
+    start = announced * time_base
     sound = _audio(container)
     timing = timing_of(container, stream, sampled.packet_times, first, animation.frames)
     rate = timing.rate
@@ -291,6 +301,7 @@ def _describe(
         "alpha_unread": not carried.alpha and alpha_beside(stream),
         "changing": len(sampled.kinds) > 1,
         "vfr": not timing.steady,
+        "unstated_start": unstated,
         "rotated": turned != 0,
         "mirrored": mirrored,
         "late_start": any(

@@ -123,10 +123,8 @@ class PyavReader(CountedReader):
     def _frames(self) -> Iterator[tuple[Fraction, VideoFrame]]:
         """The window's frames, with their times: progressive, of the carried format and size."""
         start, end = self._window.start, self._window.end
-        last: Fraction | None = None
         with reading(self.info.path):
-            for frame in self._progressive():
-                last = when = frame_time(frame, last, self.info)
+            for when, frame in self._timed():
                 if end is not None and when >= end:
                     self._tally.reached_end = True
                     return
@@ -134,6 +132,28 @@ class PyavReader(CountedReader):
                     yield when, self._conformer.conform(frame, self._tally.frames)
                 else:
                     self._tally.skipped += 1
+
+    def _timed(self) -> Iterator[tuple[Fraction, VideoFrame]]:
+        """Frames with their times.
+
+        AVI has none of its own, and packed B-frames come in order with the times of the order of
+        decoding: of two that are swapped, each gets the other's.
+        """
+        last: Fraction | None = None
+        held: tuple[Fraction, VideoFrame] | None = None
+        for frame in self._progressive():
+            last = when = frame_time(frame, last, self.info)
+            if self.info.container != "avi":
+                yield when, frame
+                continue
+            if held is not None:
+                earlier, before = held
+                if when < earlier:
+                    earlier, when = when, earlier
+                yield earlier, before
+            held = when, frame
+        if held is not None:
+            yield held
 
     def _progressive(self) -> Iterator[VideoFrame]:
         for frame in self._decoder.frames():

@@ -18,6 +18,7 @@ _OPENCV_GETS_WRONG = {
     "changing": "its size, format or colours change midway",
     "alpha": "it has an alpha channel",
     "deep": "it has more than 8 bits a sample",
+    "unstated_start": "FFmpeg guesses where it starts",
     "mirrored": "its display matrix mirrors it",
     "not_first": "a cover picture comes before the video",
 }

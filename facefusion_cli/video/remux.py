@@ -52,6 +52,8 @@ class _Carried:
     converter: TextConverter | None = None
     last_text: int | None = None
     """Time, in ticks, of a text that was cut to begin with the output."""
+    heard: bool = False
+    """Sound of it was copied."""
 
 
 @dataclass(slots=True)
@@ -134,6 +136,12 @@ class StreamCopier:
         """How many audio streams the output gets."""
         tracks = (t for feed in self._feeds for t in feed.source.tracks.values())
         return sum(t.kind == "audio" for t in tracks)
+
+    @property
+    def audio_streams_heard(self) -> int:
+        """How many of them got any sound so far; MP4 and MOV leave the others out."""
+        carried = (c for feed in self._feeds for c in feed.carried.values())
+        return sum(c.encoder.end is not None if c.encoder else c.heard for c in carried)
 
     @property
     def tags(self) -> dict[str, str]:
@@ -261,6 +269,7 @@ class StreamCopier:
                 packet.duration = max(round((over - start) / packet.time_base), 1)
                 end = over
             self._mux(feed, carried.stream, packet)
+            carried.heard = True
             feed.end = max(feed.end, end - feed.shift)
 
     def _is_heard_wrongly(self, feed: _Feed, item: Item, start: Fraction) -> bool:

@@ -81,7 +81,7 @@ def glance(path: Path, container: str) -> Structure:
         found = Structure(size, zeros=_zeros_at_end(file, size))
         names = container.split(",")
         if "mov" in names:
-            return _told(found, _boxes_end(file, size))
+            return _mov(file, found)
         if "matroska" in names:
             return _told(found, segment_end(_at(file, 0, _HEAD)))
         if "avi" in names:
@@ -145,19 +145,33 @@ def _zeros_at_end(file: BinaryIO, size: int) -> int:
     return size
 
 
-def _boxes_end(file: BinaryIO, size: int) -> int | None:
-    """Where the last top-level box of an MP4 ends; None where one reaches to the end anyhow."""
-    pos = 0
+def _mov(file: BinaryIO, found: Structure) -> Structure:
+    """An MP4 or MOV is a chain of boxes."""
+    end, fragmented = _boxes_end(file, found.size)
+    if fragmented and end not in {None, found.size}:
+        # No index says how many fragments follow the broken or unfinished one.
+        return replace(found, missing=max(1, (end or 0) - found.size), cut="video")
+    return _told(found, end)
+
+
+def _boxes_end(file: BinaryIO, size: int) -> tuple[int | None, bool]:
+    """Where the last top-level box ends, and whether the file is in fragments.
+
+    The end is None where the last box reaches to the end of the file whatever that is, and lies
+    inside the file where something follows that is no box.
+    """
+    pos, fragmented = 0, False
     while pos + 8 <= size:
         head = _at(file, pos, 16)
         length, kind = struct.unpack(">I4s", head[:8])
         if length == 1 and len(head) == 16:
             (length,) = struct.unpack(">Q", head[8:])
         if length < 8 or not kind.isascii() or not kind.strip().isalnum():
-            return None if length == 0 and kind.isalpha() else pos
+            return (None if length == 0 and kind.isalpha() else pos), fragmented
+        fragmented |= kind == b"moof"
         pos += length
     # A few bytes that are no box are the beginning of one.
-    return pos if pos >= size else pos + 8
+    return (pos if pos >= size else pos + 8), fragmented
 
 
 def _avi(file: BinaryIO, found: Structure) -> Structure:

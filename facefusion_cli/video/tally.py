@@ -10,6 +10,8 @@ from facefusion_cli.video.evidence import Gap
 
 GAP = Fraction(3, 2)
 """Usual steps from one frame to the next that are a gap."""
+_RESTART, _DISORDER = Fraction(1, 2), 16
+"""Seconds, and frames, that no decoder's disorder takes a frame back."""
 _GAPS = 100
 _STEPS = 64
 
@@ -25,6 +27,8 @@ class Tally:
     """Those of them before the first frame: a stream may begin between two key frames."""
     gave_up: bool = False
     """MAX_FAILURES_IN_A_ROW were reached, and the reader went no further."""
+    restarted: bool = False
+    """The clock went back further than by disorder: two recordings were joined byte by byte."""
     reached_end: bool = False
     """A frame after the end of the wanted part was seen: nothing is missing before it."""
     first: Fraction | None = None
@@ -45,6 +49,8 @@ class Tally:
             self.early = self.failures
         self.frames += 1
         if self.last is not None and pts < self.last:
+            back = self.last - pts
+            self.restarted |= back > _RESTART and back > _DISORDER * (self.usual() or 0)
             # Decoders that lost a picture's references hand out some too late.
             self._fill(pts)
             return
@@ -75,6 +81,7 @@ class Tally:
             frames=earlier.frames + self.frames,
             failures=earlier.failures + self.failures,
             gave_up=self.gave_up,
+            restarted=earlier.restarted or self.restarted,
             reached_end=self.reached_end,
             _widest=list(earlier._widest),
             _steps=dict(earlier._steps),

@@ -256,8 +256,12 @@ class ClipWriter:
             raise self._unsound(f"{len(times)} frames instead of {encoder.frames}")
         if abs(span - encoder.span) > _SLACK:
             raise self._unsound(f"{float(span):.3f} s instead of {float(encoder.span):.3f} s")
-        if sound != encoder.audio_streams:
+        silent = encoder.audio_streams - encoder.audio_streams_heard
+        if not encoder.audio_streams_heard <= sound <= encoder.audio_streams:
             raise self._unsound(f"{sound} audio streams instead of {encoder.audio_streams}")
+        if silent:
+            what = "1 audio stream has" if silent == 1 else f"{silent} audio streams have"
+            self._report.warn(f"{what} no sound in this part of the clip: {self._info.path}")
         lost = sorted(name for name in encoder.tags if name.lower() not in kept)
         if lost:
             self._report.warn(f"dropped: tags {', '.join(lost)}; {self._container} has no such")
