@@ -131,6 +131,14 @@ def test_another_files_sound(clip: Clip, tmp_path: Path) -> None:
     assert not has_sound(tmp_path / "silent.mp4")
 
 
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_a_part_without_its_sound(tmp_path: Path, name: str) -> None:
+    clip = make_clip(tmp_path / "in.mp4", frames=75, audio=True, audio_seconds=1)
+    report = run(clip, tmp_path / name, start="2")
+    assert shows(clip, tmp_path / name, list(range(50, 75)))
+    assert len([w for w in report.warnings if "1 audio stream has no sound" in w]) == 1
+
+
 @pytest.mark.parametrize("what", ["missing.wav", "text.txt", "silent.mp4"])
 def test_a_sound_file_that_is_none(clip: Clip, tmp_path: Path, what: str) -> None:
     (tmp_path / "text.txt").write_text("no sound\n" * 50)

@@ -30,7 +30,7 @@ from facefusion_cli.video.container import (
     open_container,
     video_stream,
 )
-from facefusion_cli.video.evidence import Evidence, Gap, Seen, gather
+from facefusion_cli.video.evidence import Evidence, Gap, Seen, begins_late, gather
 from facefusion_cli.video.tally import GAP, Tally
 
 MAX_FAILURES_IN_A_ROW = 8
@@ -91,6 +91,7 @@ def find_loss(info: VideoInfo, tally: Tally, window: Window = WHOLE) -> Loss:
         tally.failures
         or tally.gave_up
         or gaps
+        or (window.start is None and begins_late(info, tally.first, usual))
         or by_header.late
         or by_header.inside
         or (by_header.beyond and not tally.reached_end)

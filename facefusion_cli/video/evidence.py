@@ -81,6 +81,17 @@ class _Packets:
     """Those that must give a frame."""
 
 
+def begins_late(info: VideoInfo, first: Fraction, usual: Fraction) -> bool:
+    """Whether the beginning may be lacking: Matroska's clock begins with its first cluster.
+
+    Args:
+        info: The probe's result.
+        first: The first frame's time.
+        usual: Seconds from one frame to the next.
+    """
+    return "matroska" in info.container and first >= 2 * usual
+
+
 def gather(info: VideoInfo, seen: Seen, window: Window, *, thorough: bool) -> Evidence:
     """Looks at the file.
 
@@ -102,7 +113,7 @@ def gather(info: VideoInfo, seen: Seen, window: Window, *, thorough: bool) -> Ev
         packets = _packets(info, container, stream)
         lost = _beyond(stream, found, window)
     names = set(info.container.split(","))
-    if names & _CHAINED and not (lost or found.missing or found.breaks or found.cut):
+    if names & _CHAINED and not (lost or found.missing or found.breaks):
         found = replace(found, zeros=0, whole=not found.unsaid)  # padding, as the chain proves
     before = inside = after = 0
     if _comparable(info, packets):
@@ -110,6 +121,9 @@ def gather(info: VideoInfo, seen: Seen, window: Window, *, thorough: bool) -> Ev
     elif info.container == "avi" and window == WHOLE:
         inside = max(0, max(packets.pictures, listed) - seen.frames - lost)
     inside = max(inside, _in_gaps(info, found, packets, seen), _unseen_starts(info, found, seen))
+    if window.start is None and begins_late(info, seen.first, seen.usual):
+        early = replace(seen, gaps=[(-seen.usual, seen.first)])
+        inside += _in_gaps(info, found, packets, early)
     breaks_off = _breaks_off(found, packets)
     if seen.reached_end:
         after = lost = 0
@@ -210,8 +224,8 @@ def _in_gaps(info: VideoInfo, found: Structure, packets: _Packets, seen: Seen) -
     for begin, end in found.breaks:
         before = [t for t, p in zip(packets.times, packets.places, strict=True) if p < begin]
         after = [t for t, p in zip(packets.times, packets.places, strict=True) if p >= end]
-        since = min(before[-_REORDERED:]) * info.time_base if before else seen.first
-        until = max(after[:_REORDERED]) * info.time_base if after else seen.last
+        since = min(before[-_REORDERED:]) * info.time_base if before else -math.inf
+        until = max(after[:_REORDERED]) * info.time_base if after else math.inf
         for gap in seen.gaps:
             if gap[0] < until and gap[1] > since:
                 lost[gap] = max(1, round((gap[1] - gap[0]) / seen.usual) - 1)
@@ -236,4 +250,4 @@ def _breaks_off(found: Structure, packets: _Packets) -> bool:
 
 def _just_stopped(found: Structure) -> bool:
     """Whether a live recording ends anywhere, as they do."""
-    return found.unsaid and not (found.zeros or found.missing or found.breaks or found.cut)
+    return found.unsaid and not (found.zeros or found.missing or found.breaks)

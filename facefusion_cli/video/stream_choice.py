@@ -16,6 +16,9 @@ from facefusion_cli.video.stream_source import StreamSource, Track, is_cover
 from facefusion_cli.video.stream_table import DISPOSITIONS, Fate, fate
 from facefusion_cli.video.stream_tags import TIMECODE, kept_timecode, own_tags, stream_tags
 
+_HOLD_SETUP = {"mov", "matroska", "flv"}
+"""Formats that keep a codec's setup data in their header."""
+
 
 class StreamChoice:
     """Asks the table about every stream of a file.
@@ -81,7 +84,10 @@ class StreamChoice:
             self._lose(stream)
             return None
         name = f"{stream.type} stream {stream.index}"
-        if what.action == "transcode":
+        if what.action == "copy" and _lacks_setup(stream):
+            what = Fate("transcode", codec)
+            self._report.warn(f"{name} ({codec}) is encoded anew: its setup data are damaged")
+        elif what.action == "transcode":
             self._report.warn(f"{name} ({codec}) becomes {_target(stream, what, self._container)}")
         roles = Disposition(stream.disposition) & ~DISPOSITIONS[self._container][stream.type]
         if roles:
@@ -149,6 +155,17 @@ def _is_unreadable(stream: Stream) -> bool:
     """Whether nothing of a sound could be read: damage can look like one more stream."""
     return isinstance(stream, AudioStream) and not (
         stream.codec_context and stream.codec_context.sample_rate
+    )
+
+
+def _lacks_setup(stream: Stream) -> bool:
+    """Whether AAC came without what decoders and containers must know of it.
+
+    Packets with headers of their own (MPEG-TS) need none.
+    """
+    named = set(stream.container.format.name.split(","))
+    return _codec_name(stream) == "aac" and bool(
+        named & _HOLD_SETUP and not stream.codec_context.extradata
     )
 
 

@@ -59,6 +59,7 @@ def timing() -> list[Row]:
         row("59.94 fps.mp4", fps=Fraction(60_000, 1001), frames=30, audio=True),
         row("120 fps.mp4", fps=120, frames=30),
         row("1 fps.mp4", fps=1, frames=5, audio=True),
+        made("1 fps without sound.mkv", clip(fps=1, frames=8), opencv=None),
         row("vfr dense.mp4", pts=DENSE, audio=True),
         row("vfr dense.mkv", "out.mkv", pts=DENSE, audio=True),
         row("vfr sparse.mp4", "out.mkv", pts=SPARSE, audio=True),

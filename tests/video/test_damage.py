@@ -13,8 +13,9 @@ import pytest
 from facefusion_cli import errors
 from facefusion_cli.config import load_config
 from facefusion_cli.errors import FfxError
-from facefusion_cli.pipeline import swap
+from facefusion_cli.pipeline import ClipSwapper, swap
 from facefusion_cli.report import Report
+from facefusion_cli.types import FrameBatch
 from tests.clips import damage, make_clip
 from tests.video.matrix import DECODERS
 
@@ -282,3 +283,60 @@ def test_unfinished_downloads(tmp_path: Path, ending: str, decoder: str) -> None
     error, frames, _ = run(target, decoder)
     assert isinstance(error, errors.TruncatedInput)
     assert frames > 0
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_a_fragmented_mp4_that_is_cut_or_broken(tmp_path: Path, decoder: str) -> None:
+    options = {"movflags": "frag_keyframe+empty_moov"}
+    made = make_clip(
+        tmp_path / "whole.mp4",
+        frames=FRAMES,
+        options={"g": "5", "bf": "0"},
+        container_options=options,
+    )
+    data = made.path.read_bytes()
+    fragments = [i for i in range(len(data)) if data[i : i + 4] == b"moof"]
+    middle = fragments[len(fragments) // 2] - 4
+    for name, broken in (
+        ("cut.mp4", data[: data.index(b"mdat", middle) + 20]),
+        ("broken.mp4", data[:middle] + b"\xff" * 64 + data[middle + 64 :]),
+    ):
+        target = tmp_path / name
+        target.write_bytes(broken)
+        with pytest.raises(errors.DecodeError):
+            _swap(target, tmp_path / f"out {name}", decoder)
+        with av.open(tmp_path / f"out {name}") as file:
+            assert sum(1 for _ in file.decode(video=0)) >= FRAMES // 2 - 1
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_recordings_that_were_joined_byte_by_byte(tmp_path: Path, decoder: str) -> None:
+    part = make_clip(tmp_path / "part.ts", frames=FRAMES, audio=True, start=1).path.read_bytes()
+    target = tmp_path / "joined.ts"
+    target.write_bytes(part + part)
+    with pytest.raises(errors.CorruptInput, match="clock starts again"):
+        _swap(target, tmp_path / "out.mp4", decoder)
+    with av.open(tmp_path / "out.mp4") as file:
+        assert sum(1 for _ in file.decode(video=0)) >= 2 * FRAMES - 1
+
+
+def test_a_target_that_is_deleted_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = make_clip(tmp_path / "in.mp4", frames=FRAMES).path
+    swap_batch = ClipSwapper.swap
+
+    def delete(self: ClipSwapper, frames: FrameBatch) -> None:
+        target.unlink(missing_ok=True)
+        swap_batch(self, frames)
+
+    monkeypatch.setattr(ClipSwapper, "swap", delete)
+    with pytest.raises(errors.CorruptInput, match="the file is gone"):
+        _swap(target, tmp_path / "out.mp4", "pyav")
+
+
+def _swap(target: Path, out: Path, decoder: str) -> Report:
+    report = Report()
+    flags = {"generator": {"name": "none"}, "runtime": {"device": "cpu", "decoder": decoder}}
+    swap(Path("none.jpg"), target, out, load_config(flags=flags), report)
+    return report

@@ -43,13 +43,27 @@ def one_more_sound(clip: Path) -> list[Case]:
     return [Case("ts", "pyav", begin + 2, 0x0F) for begin in sound]
 
 
+def setup_of_sound(clip: Path) -> Case:
+    """AAC without its setup data, which no output can hold."""
+    return Case("mp4", "auto", clip.read_bytes().index(b"\5\x80\x80\x80\5"), 0x38)
+
+
+def first_cluster(clip: Path) -> Case:
+    """The first eight pictures are skipped, and the clip looks as if it began with the ninth."""
+    return Case("webm", "auto", clip.read_bytes().index(b"\x1f\x43\xb6\x75") + 1, 0x19)
+
+
 def test_damaged_clips_end_in_time_and_tell_their_losses(clips: dict[str, Path]) -> None:
     more = one_more_sound(clips["ts"])
     assert len(more) > 10
-    chosen = cases(clips, flips=40, cuts=10, seed=0) + more[:: len(more) // 3]
+    whole = [*more[:: len(more) // 3], setup_of_sound(clips["mp4"])]
+    drawn = cases(clips, flips=40, cuts=10, seed=0)
+    chosen = [*drawn, first_cluster(clips["webm"]), *whole]
     findings = examine(clips, chosen, watchdog=WATCHDOG)
     assert_sound(findings)
-    assert all(outcome.written == FRAMES for _, outcome in findings.outcomes[50:])
+    first, *others = (outcome for _, outcome in findings.outcomes[len(drawn) :])
+    assert (first.error, first.written, first.lost) == ("CorruptInput", FRAMES - 8, 8)
+    assert all((o.error, o.written) == (None, FRAMES) for o in others)
 
 
 @pytest.mark.long
